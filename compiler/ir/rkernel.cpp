@@ -1,6 +1,7 @@
 #include "compiler/ir/rkernel.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "compiler/support/error.h"
 
@@ -33,6 +34,13 @@ void append_runs(const std::vector<Axis>& axes, size_t first, int64_t offset, st
 int64_t tiles_of_members(const Phase& phase) { return phase.boxes ? phase.boxes->tiles() : phase.ring.rtasks_per_block; }
 
 }  // namespace
+
+bool ArgValue::operator==(const ArgValue& other) const {
+  if (names != other.names || value.index() != other.value.index()) return false;
+  const auto* const number = std::get_if<double>(&value);
+  if (number == nullptr) return value == other.value;
+  return std::bit_cast<uint64_t>(*number) == std::bit_cast<uint64_t>(std::get<double>(other.value));
+}
 
 int64_t Phase::member_of(int64_t index) const { return cluster > 1 ? index / tiles_of_members(*this) % cluster : 0; }
 

@@ -25,25 +25,33 @@ namespace tamp {
 struct TensorArg {  // rk::TensorRef of a placed tensor, plus `extra` elements
   TensorId tensor;
   int64_t extra = 0;
+  bool operator==(const TensorArg&) const = default;
 };
 struct ScratchArg {  // rk::TensorRef into the rKernel's scratch buffer, in elements
   int64_t offset = 0;
+  bool operator==(const ScratchArg&) const = default;
 };
 struct ExchangeArg {  // rk::TensorRef into the gang's exchange, in words of 8 bytes
   int64_t offset = 0;
+  bool operator==(const ExchangeArg&) const = default;
 };
 struct WordsArg {  // rk::TensorRef of the tensor's words where Phase::words has the bit; else of the tensor, or null
   TensorId tensor;
   int bit = 0;
   bool else_null = false;
+  bool operator==(const WordsArg&) const = default;
 };
 struct PackedArg {  // rk::TensorRef into Phase::packed, in bytes
   int64_t offset_bytes = 0;
+  bool operator==(const PackedArg&) const = default;
 };
 struct DivisorArg {  // rk::Divisor
   int64_t divisor = 1;
+  bool operator==(const DivisorArg&) const = default;
 };
-struct NoTensorArg {};  // rk::TensorRef that is null
+struct NoTensorArg {
+  bool operator==(const NoTensorArg&) const = default;
+};  // rk::TensorRef that is null
 // Nested braces: arrays and structs.
 struct ArgValue;
 using ArgList = std::vector<ArgValue>;
@@ -52,11 +60,13 @@ struct ArgValue {
                ArgList>
       value;
   std::vector<std::string> names{};  // of an ArgList that is a struct: its fields, to be printed by name; else empty
+  bool operator==(const ArgValue& other) const;  // numbers bit by bit, so that NaN is NaN
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
 struct Arg {
   std::string name;
   ArgValue value;
+  bool operator==(const Arg&) const = default;
 };
 
 // What one rTask of a phase costs; select/cost.cpp turns it into microseconds.
@@ -71,6 +81,7 @@ struct Cost {
   double correction = 0;         // from records (select/records.h): the rTask takes this times what the other fields say; 0: no record
   double early_us = 0;           // from its begin the body loads for so long what it can have before its inputs are there
   double kernel_factor = 1;      // in graph execution the rTask takes this many times as long: nothing is copied ahead
+  bool operator==(const Cost&) const = default;
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t uses block (t /
@@ -81,6 +92,7 @@ struct RingWeights {
   int64_t chunks_per_rtask = 0;
   int64_t rtasks_per_block = 1;
   int64_t blocks = 1;
+  bool operator==(const RingWeights&) const = default;
 };
 
 // Input values that come through the ring of input stages (kernels/vdevice/boxes.cuh): the waiter copies boxes of pixels x 32 channels,
@@ -108,6 +120,7 @@ struct InputBoxes {
   int64_t tiles() const { return tiles_w * tiles_h * images; }
   int64_t copied_bytes() const { return box_w * box_h * kBoxRowBytes; }
   int64_t box_bytes() const { return boxes_per_copy > 1 ? copied_bytes() : (copied_bytes() + 1023) / 1024 * 1024; }  // in a stage
+  bool operator==(const InputBoxes&) const = default;
 };
 constexpr int64_t kBoxChannels = 32;  // of a box of f32
 
@@ -116,6 +129,7 @@ constexpr int64_t kBoxChannels = 32;  // of a box of f32
 struct WordsUse {
   BufferId buffer;
   int bit = 0;
+  bool operator==(const WordsUse&) const = default;
 };
 
 struct Phase {
@@ -149,6 +163,7 @@ struct Phase {
   // more of what they read. Example: 6 tiles and 4 n_blocks, of which 2 are beside each other, are taken as 0, 6, 1, 7, .. 5, 11 and
   // then 12, 18, 13, 19, .. 17, 23. Members of a cluster follow each other.
   int64_t taken(int64_t i) const;
+  bool operator==(const Phase&) const = default;
 };
 
 struct RKernel {
@@ -162,6 +177,7 @@ struct RKernel {
   bool measured = false;                                // its correction comes from a record of itself
   int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
   int64_t rtasks() const;                               // of all phases
+  bool operator==(const RKernel&) const = default;
 };
 
 // Memory that a rTask touches, as runs of elements relative to the start of the tensor's *buffer*: for i < count the elements [offset + i *

@@ -203,6 +203,9 @@ void verify_each_launch(const RProgram& program, Violations& violations) {
                         static_cast<size_t>(launch.phase) < program.rkernels[launch.rop.index()].phases.size() &&
                         program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)].rtasks > 0;
     if (!exists) violations.add(fmt::format("launch {} is of a phase that does not exist or has no rTasks", n));
+    if (exists && (program.rkernels[launch.rop.index()].gang ||
+                   program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)].cluster != 1))
+      violations.add(fmt::format("launch {} is of rTasks that must run at the same time", n));
     if (launch.stream < 0 || launch.stream >= kMostStreams)
       violations.add(fmt::format("launch {} is on stream {}, there are {}", n, launch.stream, kMostStreams));
     for (const int32_t m : launch.after) {

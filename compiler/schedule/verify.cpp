@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "compiler/ir/over_inputs.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/verify_memory.h"
+#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -123,6 +125,31 @@ void verify_ends(const RProgram& program, const Clocks& clocks, Violations& viol
   }
 }
 
+// Each blob is a constant's, or what a family packs for a phase, and there are no two of the same.
+void verify_ids_of_weights(const RProgram& program, Violations& violations) {
+  std::set<std::tuple<TensorId, ROperatorId, int32_t>> known;
+  for (const WeightBlob& blob : program.weights) {
+    const bool is_packed = in_range(blob.rop.value, program.rkernels.size()) && !blob.constant.valid() &&
+                           in_range(blob.phase, program.rkernels[blob.rop.index()].phases.size());
+    const bool is_constant = in_range(blob.constant.value, program.graph.tensors.size()) && !blob.rop.valid() &&
+                             program.graph.tensor(blob.constant).data != nullptr;
+    if (!is_packed && !is_constant) violations.add(fmt::format("weights '{}' are of nothing that exists", printable(blob.name)));
+    if (is_constant && blob.bytes != static_cast<int64_t>(program.graph.tensor(blob.constant).data->size()))
+      violations.add(fmt::format("weights '{}' have {} bytes, their constant has others", printable(blob.name), blob.bytes));
+    if (!known.emplace(blob.constant, blob.rop, blob.phase).second)
+      violations.add(fmt::format("weights '{}' are there twice", printable(blob.name)));
+  }
+}
+
+constexpr int64_t kClusterMembers = 4;
+
+// A launch in clusters has whole ones, of the one size that bodies know.
+void verify_clusters_of_launch(const RProgram& program, Violations& violations) {
+  const int64_t members = program.vdevice.cluster_veus;
+  const bool fits = members == 1 || (members == kClusterMembers && !program.launches && program.vdevice.veus() % members == 0);
+  if (!fits) violations.add(fmt::format("{} vEUs cannot be in clusters of {}", program.vdevice.veus(), members));
+}
+
 // Every two blobs are apart, or lie in the same place with equal contents.
 void verify_weights(const RProgram& program, Violations& violations) {
   std::set<std::pair<int64_t, int64_t>> stretches;
@@ -188,7 +215,23 @@ std::string describe(const RProgram& program, At at) {
 }
 
 std::vector<std::string> verify(const RProgram& program, size_t limit, const select::Families& families) {
-  return verify_in(LaneOrder::kept, program, limit, families);
+  Violations violations(limit);
+  const auto checks = {verify_shape, verify_graph, verify_ids_of_weights, verify_fits, verify_clusters_of_launch};
+  for (const auto check : checks) {
+    check(program, violations);
+    if (!violations.none()) return violations.take();
+  }
+  try {
+    verify_rkernels(program, families, violations);
+    if (!violations.none()) return violations.take();
+    // From here on families get rKernels that they have listed.
+    verify_boxes(program, families, violations);
+    if (!violations.none()) return violations.take();
+    return verify_in(LaneOrder::kept, program, limit, families);
+  } catch (const InternalError& error) {  // of a family, about what it got
+    violations.add(error.what());
+  }
+  return violations.take();
 }
 
 std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program, size_t limit, const select::Families& families) {

@@ -170,16 +170,64 @@ class Words {
 
   void verify() {
     for (const BufferId buffer : buffers_in_words(program_)) {
+      if (buffer.value < 0 || buffer.index() >= program_.graph.buffers.size()) {
+        violations_.add(fmt::format("words of buffer {}, which does not exist", buffer.value));
+        return;
+      }
       if (program_.memory.words_offset[buffer.index()] < 0)
         violations_.add(fmt::format("words of buffer {} have no place in the arena", buffer.value));
       for (size_t i = 0; i < program_.rkernels.size(); ++i) verify_writer(i, buffer);
     }
     for (size_t i = 0; i < program_.rkernels.size(); ++i) {
-      for (const Phase& phase : program_.rkernels[i].phases) verify_reader(i, phase);
+      for (const Phase& phase : program_.rkernels[i].phases) {
+        verify_bits(i, phase);
+        verify_reader(i, phase);
+      }
     }
+    verify_copies();
   }
 
  private:
+  // Each bit of a phase is for a buffer that the rOperator reads or makes, which has words. A body would poll others for ever.
+  void verify_bits(size_t rop, const Phase& phase) {
+    const std::string name = printable(program_.graph.rops[rop].name);
+    if (phase.words != 0 && program_.launches) violations_.add(fmt::format("'{}' has words in graph execution", name));
+    uint32_t known = 0;
+    const auto verify_uses = [&](const std::vector<WordsUse>& uses, const std::vector<TensorId>& tensors, const char* verb) {
+      for (const WordsUse& use : uses) {
+        if (use.bit < 0 || use.bit > 31) {
+          violations_.add(fmt::format("'{}' {} words by bit {}", name, verb, use.bit));
+          continue;
+        }
+        known |= 1U << use.bit;
+        if ((phase.words >> use.bit & 1U) == 0) continue;
+        const bool is_its = std::any_of(tensors.begin(), tensors.end(), [&](TensorId id) {
+          return id.valid() && program_.graph.tensor(id).place.buffer == use.buffer;
+        });
+        if (!is_its) violations_.add(fmt::format("'{}' {} words of buffer {}, where it has no tensor", name, verb, use.buffer.value));
+        const BufferKind kind = is_its ? program_.graph.buffers[use.buffer.index()].kind : BufferKind::arena;
+        if (kind == BufferKind::input || kind == BufferKind::constant)
+          violations_.add(fmt::format("'{}' {} words of buffer {}, which nobody makes", name, verb, use.buffer.value));
+      }
+    };
+    verify_uses(phase.may_await, reads_of(program_.graph.rops[rop]), "awaits");
+    verify_uses(phase.may_publish, program_.graph.rops[rop].outputs, "publishes");
+    if ((phase.words & ~known) != 0) violations_.add(fmt::format("'{}' has words by bits {:#x}, which are of no buffer", name, phase.words));
+  }
+
+  // The first copies of all words lie within words_bytes, so that all second ones lie behind them.
+  void verify_copies() {
+    const int64_t bytes = program_.memory.words_bytes;
+    int64_t first = INT64_MAX, end = 0;
+    for (const BufferId buffer : buffers_in_words(program_)) {
+      const int64_t at = program_.memory.words_offset[buffer.index()];
+      first = std::min(first, at);
+      end = std::max(end, at + program_.graph.buffers[buffer.index()].elements * kWordBytes);
+    }
+    if (bytes < 0 || bytes % kAlignmentBytes != 0 || (end == 0 && bytes > 0) || (end > 0 && end - first > bytes))
+      violations_.add(fmt::format("the second copy of all words is {} bytes behind the first", bytes));
+  }
+
   void verify_reader(size_t rop, const Phase& phase) {
     const auto is_taken = [&](const WordsUse& use) { return (phase.words >> use.bit & 1U) != 0; };
     const auto taken = std::count_if(phase.may_await.begin(), phase.may_await.end(), is_taken);

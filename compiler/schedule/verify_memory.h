@@ -31,6 +31,17 @@ std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program
 // "'conv1' phase 0 rTask 3 (vEU 5)"
 std::string describe(const RProgram& program, At at);
 
+// Proves that the graph is whole, that its tensors lie in their buffers, and that inputs and outputs are where callers have them.
+void verify_graph(const RProgram& program, Violations& violations);
+
+// Proves that each rKernel is one that its family lists for the rOperator, in every field but costs and the words that were chosen.
+// Families that are not the catalogue's are believed.
+void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations);
+
+// Proves of the boxes of inputs that they are of an operand, keep the copy engine's rules, lie in the operand's buffer, and bring each rTask
+// what it declares to read. Requires that ids are in range.
+void verify_boxes(const RProgram& program, const select::Families& families, Violations& violations);
+
 // Proves that every needed element is written exactly once and before it is read, that nothing leaves its buffer or the arena, and that
 // buffers that share memory use it one after another. Requires that ids are in range and that all instructions run.
 void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);

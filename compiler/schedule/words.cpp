@@ -53,11 +53,16 @@ void choose_words(RProgram& program) {
       for (const WordsUse& use : phase.may_publish) {
         if (awaited[use.buffer.index()]) take(phase, use);
       }
-      if (phase.words == 0) continue;
-      for (auto& [name, text] : phase.template_args) {
-        if (name == "WORDS") text = std::to_string(phase.words);
-      }
+      set_words(phase, phase.words);
     }
+  }
+}
+
+void set_words(Phase& phase, uint32_t words) {
+  phase.words = words;
+  if (words == 0) return;
+  for (auto& [name, text] : phase.template_args) {
+    if (name == "WORDS") text = std::to_string(words);
   }
 }
 

@@ -21,6 +21,9 @@ namespace tamp::schedule {
 void choose_words(RProgram& program);
 inline constexpr int64_t kMostWords = 65536;
 
+// Sets Phase::words and the body's template argument for them.
+void set_words(Phase& phase, uint32_t words);
+
 // Whether the phase does with the buffer what Phase::may_await or may_publish says that it can.
 bool awaits_words(const Phase& phase, BufferId buffer);
 bool publishes_words(const Phase& phase, BufferId buffer);

@@ -388,6 +388,23 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
 // --- accesses ----------------------------------------------------------------------------------------------------------
 
+// The pixels that the output pixels of a tile want, of channels [begin, end). Where the map ends within the tile, it is taken to go on.
+void append_tile_input(const Graph& graph, const Product& p, const Grid& g, const Config& c, const std::array<int64_t, 3>& place,
+                       int64_t begin, int64_t end, std::vector<Region>& regions) {
+  const auto [image, h, w] = place;
+  Tensor map;
+  map.shape = {g.extents[3], g.extents[2], g.extents[1], end};
+  map.place = {BufferId(), graph.tensor(p.in).place.offset, {g.strides[3], g.strides[2], g.strides[1], g.strides[0]}};
+  const std::array<int64_t, 2> first{h * g.stride_h - p.pad[0], w * g.stride_w - p.pad[1]};
+  const std::array<int64_t, 2> steps{(c.tile_h - 1) * g.stride_h, (c.tile_w - 1) * g.stride_w};
+  std::array<int64_t, 2> low{}, high{};
+  for (size_t d = 0; d < 2; ++d) {
+    low[d] = std::clamp<int64_t>(first[d], 0, map.shape[d + 1]);
+    high[d] = std::clamp<int64_t>(first[d] + steps[d] + (p.kernel[d] - 1) * p.dilation[d] + 1, 0, map.shape[d + 1]);
+  }
+  for (const Run& run : box_runs(map, {image, low[0], low[1], begin}, {image + 1, high[0], high[1], end})) regions.push_back({p.in, run});
+}
+
 void product_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
@@ -414,8 +431,9 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   // the next split's channels, which are not used (InputBoxes::boxes_per_copy).
   const int64_t all = p.groups * p.in_channels, whole = in_one_copy(p, c) ? c.boxes_per_chunk : 1;
   const int64_t first = group * groups.in_channels + split * c.boxes_per_split * channels_of_box(p);
-  append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
-               std::min(first + ceil_div(c.boxes_per_split, whole) * whole * channels_of_box(p), all), out.reads);
+  const int64_t left = std::min(c.boxes_per_split, all_boxes(p, c) - split * c.boxes_per_split);
+  append_tile_input(graph, p, g, c, {image, h, w}, std::min(first, all),
+                    std::min(first + ceil_div(left, whole) * whole * channels_of_box(p), all), out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {

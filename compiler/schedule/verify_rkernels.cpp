@@ -1,0 +1,92 @@
+// What an rKernel says of itself (arguments, boxes, ring, shared memory, flags) is a family's word. That it has become no other number since,
+// the verifier asks the family: it must list the same rKernel once more for the rOperator as it is placed. Costs are left out, since they
+// only choose between rKernels, and so are the words that the schedule chose, which verify_exchange.cpp looks at.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/schedule/verify_memory.h"
+#include "compiler/schedule/words.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+bool is_of_catalogue(const kernels::Family& family) {
+  const auto& all = kernels::families();
+  return std::any_of(all.begin(), all.end(), [&](const kernels::Family& row) { return row.candidates == family.candidates; });
+}
+
+// Takes over what was decided after the family listed the rKernel.
+void take_decisions(RKernel& listed, const RKernel& own) {
+  listed.measured = own.measured;
+  for (size_t p = 0; p < std::min(listed.phases.size(), own.phases.size()); ++p) {
+    listed.phases[p].cost = own.phases[p].cost;
+    set_words(listed.phases[p], own.phases[p].words);
+  }
+}
+
+const char* differing_field(const Phase& a, const Phase& b) {
+  if (a.header != b.header || a.body != b.body || a.template_args != b.template_args || a.args_type != b.args_type) return "body";
+  if (a.args != b.args) return "arguments";
+  if (a.rtasks != b.rtasks) return "number of rTasks";
+  if (a.work_bytes != b.work_bytes) return "shared memory";
+  if (a.stores_behind_boxes != b.stores_behind_boxes) return "stores_behind_boxes";
+  if (a.awaits_inputs != b.awaits_inputs) return "awaits_inputs";
+  if (a.may_await != b.may_await || a.may_publish != b.may_publish || a.awaits_all_or_none != b.awaits_all_or_none) return "words";
+  if (a.ring != b.ring) return "ring of weights";
+  if (a.boxes != b.boxes) return "boxes";
+  if (a.cluster != b.cluster) return "cluster";
+  return a == b ? nullptr : "registers";
+}
+
+std::string difference(const RKernel& listed, const RKernel& own) {
+  if (listed.phases.size() != own.phases.size()) return fmt::format("has {} phases, not {}", own.phases.size(), listed.phases.size());
+  for (size_t p = 0; p < own.phases.size(); ++p) {
+    const char* const field = differing_field(listed.phases[p], own.phases[p]);
+    if (field != nullptr) return fmt::format("has in phase {} another {}", p, field);
+  }
+  return listed.scratch_elements != own.scratch_elements ? "has another scratch" : "has another exchange";
+}
+
+class Listed {
+ public:
+  Listed(const RProgram& program, const select::Families& families, Violations& violations)
+      : program_(program), families_(families), violations_(violations) {}
+
+  void verify(size_t i) {
+    const RKernel& own = program_.rkernels[i];
+    const std::string who = fmt::format("'{}' ({})", printable(program_.graph.rops[i].name), printable(own.name));
+    if (own.phases.empty()) {
+      if (own != RKernel{}) violations_.add(who + " has an rKernel without phases that is none");
+      return;
+    }
+    const auto family = std::find_if(families_.begin(), families_.end(), [&](const auto& f) { return own.family == f.name; });
+    if (family == families_.end()) return violations_.add(fmt::format("{} is of no family: '{}'", who, printable(own.family)));
+    if (!is_of_catalogue(*family)) return;  // a test's own, which need not list what a test puts together
+    const ROperator& rop = program_.graph.rops[i];
+    const Precision precision = select::precision_of(program_.graph, rop, program_.precision);
+    std::string why = "is no rKernel that the family lists for it";
+    for (RKernel& listed : select::candidates_in_program({*family}, {program_.graph, rop, program_.vdevice, precision})) {
+      if (listed.name != own.name || listed.config != own.config || listed.gang != own.gang) continue;
+      take_decisions(listed, own);
+      if (listed == own) return;
+      why = difference(listed, own);
+    }
+    violations_.add(fmt::format("{} {}", who, why));
+  }
+
+ private:
+  const RProgram& program_;
+  const select::Families& families_;
+  Violations& violations_;
+};
+
+}  // namespace
+
+void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations) {
+  Listed listed(program, families, violations);
+  for (size_t i = 0; i < program.rkernels.size() && !violations.full(); ++i) listed.verify(i);
+}
+
+}  // namespace tamp::schedule
