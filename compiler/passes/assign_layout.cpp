@@ -16,6 +16,9 @@
 namespace tamp::passes {
 namespace {
 
+// Of a longer chain of views nobody asks whether they could all be undone: the question is asked of each view.
+constexpr int kMostViews = 64;
+
 // Makes every graph output a tensor of its own that a rOperator makes: an output that is also an input, a constant or another output is
 // copied. The copy has the output's name.
 Graph separate_outputs(Graph graph) {
@@ -120,11 +123,14 @@ class LayoutAssigner {
     const std::optional<Placement> wanted = source_place(graph_, rop, {BufferId(), 0, preferred_[made.index()]});
     return wanted && accepts_as_source(source, *wanted) && keeps_innermost(source, *wanted);
   }
-  bool keeps_innermost(TensorId id, const Placement& wanted) const {
-    const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
-    if (is_view(maker.attrs)) {
-      const std::optional<Placement> source = source_place(graph_, maker, wanted);
-      return source && keeps_innermost(maker.inputs[0], *source);
+  bool keeps_innermost(TensorId id, Placement wanted) const {
+    for (;;) {
+      const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
+      if (!is_view(maker.attrs)) break;
+      std::optional<Placement> source = source_place(graph_, maker, wanted);
+      if (!source) return false;
+      wanted = *std::move(source);
+      id = maker.inputs[0];
     }
     const Shape& shape = graph_.tensor(id).shape;
     return !shape.empty() && order_of(shape, wanted.strides).back() == order_of(shape, preferred_[id.index()]).back();
@@ -145,12 +151,17 @@ class LayoutAssigner {
 
   // Whether the tensor can be made at `wanted` without a copy: it is computed, or it is a view of a computed tensor and the view can be
   // undone.
-  bool accepts(TensorId id, const Placement& wanted) const {
-    if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
-    const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
-    if (!is_view(maker.attrs)) return true;
-    const std::optional<Placement> source = source_place(graph_, maker, wanted);
-    return source && accepts_as_source(maker.inputs[0], *source);
+  bool accepts(TensorId id, Placement wanted) const {
+    for (int views = 0; views <= kMostViews; ++views) {
+      if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
+      const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
+      if (!is_view(maker.attrs)) return true;
+      std::optional<Placement> source = source_place(graph_, maker, wanted);
+      if (!source || !may_suit(maker.inputs[0], *source)) return false;
+      wanted = *std::move(source);
+      id = maker.inputs[0];
+    }
+    return false;
   }
 
   // A view that needs a copy wherever its operand lies in the preferred order: the copy may as well be made where the result is wanted.
@@ -162,10 +173,10 @@ class LayoutAssigner {
 
   // Whether the operand of a view may get the place that suits the view. If there are other readers, only in the preferred order, which
   // suits them.
-  bool accepts_as_source(TensorId id, const Placement& wanted) const {
+  bool accepts_as_source(TensorId id, const Placement& wanted) const { return may_suit(id, wanted) && accepts(id, wanted); }
+  bool may_suit(TensorId id, const Placement& wanted) const {
     const Shape& shape = graph_.tensor(id).shape;
-    const bool suits = order_of(shape, wanted.strides) == order_of(shape, preferred_[id.index()]);
-    return (suits || uses_.consumers[id.index()].size() == 1) && accepts(id, wanted);
+    return uses_.consumers[id.index()].size() == 1 || order_of(shape, wanted.strides) == order_of(shape, preferred_[id.index()]);
   }
 
   // Concat of tensors that some later Concat has put side by side in this order already (as in DenseNet): nothing to do.
@@ -196,11 +207,17 @@ class LayoutAssigner {
   }
 
   bool views_work(TensorId id, const std::vector<int64_t>& strides) const {
-    for (const ROperatorId reader : uses_.consumers[id.index()]) {
-      const ROperator& rop = graph_.rop(reader);
-      if (!is_view(rop.attrs)) continue;
-      const std::optional<Placement> view = view_place(graph_, rop, {BufferId(), 0, strides});
-      if (!view || !views_work(rop.outputs[0], view->strides)) return false;
+    std::vector<std::pair<TensorId, std::vector<int64_t>>> left = {{id, strides}};
+    while (!left.empty()) {
+      const auto [seen, in] = std::move(left.back());
+      left.pop_back();
+      for (const ROperatorId reader : uses_.consumers[seen.index()]) {
+        const ROperator& rop = graph_.rop(reader);
+        if (!is_view(rop.attrs)) continue;
+        std::optional<Placement> view = view_place(graph_, rop, {BufferId(), 0, in});
+        if (!view) return false;
+        left.emplace_back(rop.outputs[0], std::move(view->strides));
+      }
     }
     return true;
   }

@@ -113,12 +113,18 @@ class SelfMatcher {
 
   // Whether all that reads the tensor are views, and the attention behind these.
   bool only_attention_reads(TensorId id, size_t attention) const {
-    if (uses_.is_output[id.index()]) return false;
-    const std::vector<ROperatorId>& readers = uses_.consumers[id.index()];
-    return std::all_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
-      if (reader.index() == attention) return true;
-      return is_view(graph_.rop(reader).attrs) && only_attention_reads(graph_.rop(reader).outputs[0], attention);
-    });
+    std::vector<TensorId> left = {id};
+    while (!left.empty()) {
+      const TensorId seen = left.back();
+      left.pop_back();
+      if (uses_.is_output[seen.index()]) return false;
+      for (const ROperatorId reader : uses_.consumers[seen.index()]) {
+        if (reader.index() == attention) continue;
+        if (!is_view(graph_.rop(reader).attrs)) return false;
+        left.push_back(graph_.rop(reader).outputs[0]);
+      }
+    }
+    return true;
   }
 
   const Graph& graph_;

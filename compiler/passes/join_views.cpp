@@ -1,6 +1,8 @@
 #include "compiler/passes/join_views.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/view_atoms.h"
@@ -34,7 +36,7 @@ class ViewJoiner {
            std::any_of(readers.begin(), readers.end(), [&](ROperatorId reader) { return !is_view(graph_.rop(reader).attrs); });
   }
 
-  bool gains(const ROperator& rop) const {
+  bool gains(const ROperator& rop) {
     const std::optional<Seen> seen = seen_through(graph_, rop, tensors_.seen(rop.inputs[0]));
     return seen && !place_of(rop.outputs[0], seen->base) && strides_of(*seen, strides_of_base(seen->base)).has_value();
   }
@@ -44,18 +46,33 @@ class ViewJoiner {
     return maker && is_view(maker->attrs) ? row_major_strides(graph_.tensor(base).shape) : preferred_[base.index()];
   }
 
-  // Where the views as they stand put the tensor; nothing if one of them needs a copy.
-  std::optional<Placement> place_of(TensorId id, TensorId base) const {
-    if (id == base) return Placement{BufferId(), 0, strides_of_base(base)};
-    const ROperator& view = graph_.rop(uses_.producer[id.index()]);
-    const std::optional<Placement> operand = place_of(view.inputs[0], base);
-    return operand ? view_place(graph_, view, *operand) : std::nullopt;
+  // Where the views as they stand put the tensor; nothing if one of them needs a copy. All that it finds on the way it keeps, since the
+  // next view of the chain asks again.
+  std::optional<Placement> place_of(TensorId id, TensorId base) {
+    std::vector<TensorId> views;
+    const auto is_known = [&](TensorId at) {
+      const auto found = places_.find(at);
+      return found != places_.end() && found->second.base == base;
+    };
+    for (; id != base && !is_known(id); id = graph_.rop(uses_.producer[id.index()]).inputs[0]) views.push_back(id);
+    std::optional<Placement> place = id == base ? Placement{BufferId(), 0, strides_of_base(base)} : places_.at(id).place;
+    for (size_t i = views.size(); i-- > 0;) {
+      if (place) place = view_place(graph_, graph_.rop(uses_.producer[views[i].index()]), *place);
+      places_[views[i]] = {base, place};
+    }
+    return place;
   }
+
+  struct Known {
+    TensorId base;
+    std::optional<Placement> place;
+  };
 
   Graph graph_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
   SeenTensors tensors_;
+  std::map<TensorId, Known> places_;
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ class Preference {
   }
 
  private:
-  std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) const {
+  std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) {
     const auto channels_last = [&] { return channels_last_strides(shape, cell_); };
     const auto row_major = [&] { return row_major_strides(shape); };
     const auto like = [&](TensorId id) {
@@ -80,18 +80,24 @@ class Preference {
   }
 
   // Whether a convolution or a pool reads the map, a part of it, or what it is a part of.
-  bool is_read_as_map(TensorId id) const {
-    if (graph_.tensor(id).shape.size() != 4) return false;
-    const auto& readers = uses_.consumers[id.index()];
-    return std::any_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
-      const ROperator& rop = graph_.rop(reader);
-      if (std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs)) return is_read_as_map(rop.outputs[0]);
-      return ops::layout_of(rop.attrs) == ops::Layout::channels_last;
-    });
+  bool is_read_as_map(TensorId id) {
+    if (read_as_map_.empty()) find_maps();
+    return read_as_map_[id.index()];
+  }
+  void find_maps() {
+    read_as_map_.assign(graph_.tensors.size(), false);
+    for (size_t i = graph_.rops.size(); i-- > 0;) {
+      const ROperator& rop = graph_.rops[i];
+      const bool is_part = std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs);
+      if (!(is_part ? read_as_map_[rop.outputs[0].index()] : ops::layout_of(rop.attrs) == ops::Layout::channels_last)) continue;
+      for (const TensorId id : reads_of(rop)) {
+        if (graph_.tensor(id).shape.size() == 4) read_as_map_[id.index()] = true;
+      }
+    }
   }
 
   // The order in which the only reader, a Reshape, makes a channels-last map of the tensor; nothing if that is not what the reader makes.
-  std::optional<std::vector<int64_t>> for_maps(TensorId id) const {
+  std::optional<std::vector<int64_t>> for_maps(TensorId id) {
     const auto& readers = uses_.consumers[id.index()];
     if (readers.size() != 1 || uses_.is_output[id.index()]) return std::nullopt;
     const ROperator& rop = graph_.rop(readers[0]);
@@ -117,6 +123,7 @@ class Preference {
   int64_t cell_;
   Uses uses_;
   std::vector<std::vector<int64_t>> strides_;
+  std::vector<bool> read_as_map_;  // per tensor; found where a Concat asks
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "compiler/ops/ops.h"
 #include "compiler/passes/rewrite.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int64_t kLeastRow = 32;  // elements; shorter rows are no work for copies of rows
 constexpr int64_t kMostRows = int64_t{1} << 20;
+constexpr int kMostViews = 64;  // in a chain that is looked through, since every view of the chain asks
 // Of attention by a table: rows of a window, and columns of a head. Larger ones have bodies of their own, which take no table.
 constexpr int64_t kMostWindowRows = 64, kMostHeadColumns = 32;
 
@@ -113,7 +115,12 @@ class RowSinker {
  private:
   const Shape& shape_of(TensorId id) const { return graph_.tensor(id).shape; }
   void emit(ROperator rop) {
-    for (const TensorId id : rop.outputs) maker_[id] = out_.size();
+    const bool base = makes_base(rop), product = makes_product(rop);
+    for (const TensorId id : rop.outputs) {
+      maker_[id] = out_.size();
+      if (base) bases_.insert(id);
+      if (product) products_.insert(id);
+    }
     out_.push_back(std::move(rop));
   }
 
@@ -126,23 +133,20 @@ class RowSinker {
     if (!is_base(id)) return std::nullopt;
     return MovedRows{id, counted(row_count(shape)), Placement{BufferId(), 0, row_major_strides(shape)}};
   }
-  bool is_base(TensorId id) const {
-    const auto maker = maker_.find(id);
-    if (maker == maker_.end()) return false;
-    const ROperator& rop = out_[maker->second];
+  bool is_base(TensorId id) const { return bases_.contains(id); }
+  bool makes_base(const ROperator& rop) const {
     const std::optional<RowWork> work = row_work(graph_, rop);
     if (!work || !std::holds_alternative<Elementwise>(rop.attrs)) return work.has_value();
     if (work->mains.size() == 1) return is_base(rop.inputs[work->mains[0]]);
     return std::any_of(work->mains.begin(), work->mains.end(), [&](size_t i) { return is_product(rop.inputs[i]); });
   }
   // Made by a product, but for steps that an epilogue may take.
-  bool is_product(TensorId id) const {
-    const auto maker = maker_.find(id);
-    if (maker == maker_.end()) return false;
-    const ROperator& rop = out_[maker->second];
+  bool is_product(TensorId id) const { return products_.contains(id); }
+  bool makes_product(const ROperator& rop) const {
     if (std::holds_alternative<MatMul>(rop.attrs)) return true;
+    if (!std::holds_alternative<Elementwise>(rop.attrs)) return false;
     const std::optional<RowWork> work = row_work(graph_, rop);
-    return work && std::holds_alternative<Elementwise>(rop.attrs) && work->mains.size() == 1 && is_product(rop.inputs[work->mains[0]]);
+    return work && work->mains.size() == 1 && is_product(rop.inputs[work->mains[0]]);
   }
   static bool is_moved(const std::optional<MovedRows>& rows) { return rows && !rows->view; }
 
@@ -187,7 +191,7 @@ class RowSinker {
   bool can_be_made_there(const ROperator& rop, TensorId base) const {
     std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(shape_of(rop.outputs[0]))};
     const ROperator* at = &rop;
-    while (true) {
+    for (int views = 0; views < kMostViews; ++views) {
       place = source_place(graph_, *at, *place);
       if (!place) return false;
       if (at->inputs[0] == base) return true;
@@ -195,6 +199,7 @@ class RowSinker {
       if (maker == maker_.end() || !is_view(out_[maker->second].attrs)) return false;
       at = &out_[maker->second];
     }
+    return false;
   }
 
   // Does the movement on a tensor of row numbers instead of rows; nothing if the movement takes rows apart.
@@ -478,6 +483,7 @@ class RowSinker {
   RowMaker make_;
   std::vector<ROperator> out_;
   std::map<TensorId, size_t> maker_;  // in out_
+  std::set<TensorId> bases_, products_;
   std::map<TensorId, MovedRows> rows_;
   std::map<TensorId, MovedRows> left_;  // movements left to assign_layout; a further one that it could not do begins at their base
   std::map<std::pair<TensorId, RowTable>, TensorId> gathered_;

@@ -83,8 +83,9 @@ Graph with_normalized(Graph graph, const NormalizedPatches& found) {
 Graph normalize_patches(Graph graph, const GraphEstimator& estimator) {
   if (!estimator) return graph;
   std::optional<double> now_us;
+  Uses uses = uses_of(graph);
   for (size_t at = 0; at < graph.rops.size(); ++at) {
-    const std::optional<NormalizedPatches> found = match(graph, uses_of(graph), at);
+    const std::optional<NormalizedPatches> found = match(graph, uses, at);
     if (!found) continue;
     Graph made = with_normalized(graph, *found);
     if (!now_us) now_us = estimator(graph);
@@ -92,6 +93,7 @@ Graph normalize_patches(Graph graph, const GraphEstimator& estimator) {
     if (us > *now_us - kLeastPatchGainUs) continue;
     now_us = us;
     graph = std::move(made);
+    uses = uses_of(graph);
     --at;
   }
   return graph;

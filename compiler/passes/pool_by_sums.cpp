@@ -24,7 +24,7 @@ struct PooledMatch {
 
 class PooledMatcher {
  public:
-  explicit PooledMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+  PooledMatcher(const Graph& graph, const Uses& uses) : graph_(graph), uses_(uses) {}
 
   // The product at `rop` and what it needs of means.
   std::optional<PooledMatch> match(size_t rop) const {
@@ -65,7 +65,7 @@ class PooledMatcher {
   }
 
   const Graph& graph_;
-  Uses uses_;
+  const Uses& uses_;
 };
 
 ROperator pooled(const Graph& graph, const PooledMatch& match, TensorId sums) {
@@ -108,8 +108,9 @@ std::optional<Graph> with_sums(Graph graph, const PooledMatch& match, const Esti
 Graph pool_by_sums(Graph graph, const Estimator& estimator, const GraphEstimator& graphs) {
   if (!estimator || !graphs) return graph;
   std::optional<double> now_us;
+  Uses uses = uses_of(graph);
   for (size_t at = 0; at < graph.rops.size(); ++at) {
-    const std::optional<PooledMatch> match = PooledMatcher(graph).match(at);
+    const std::optional<PooledMatch> match = PooledMatcher(graph, uses).match(at);
     std::optional<Graph> made = match ? with_sums(graph, *match, estimator) : std::nullopt;
     if (!made) continue;
     if (!now_us) now_us = graphs(graph);
@@ -118,6 +119,7 @@ Graph pool_by_sums(Graph graph, const Estimator& estimator, const GraphEstimator
     at -= graph.rops.size() - made->rops.size();
     now_us = us;
     graph = std::move(*made);
+    uses = uses_of(graph);
   }
   return graph;
 }
