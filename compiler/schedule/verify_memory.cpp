@@ -7,9 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/owners.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -29,13 +32,9 @@ struct Space {
   std::vector<Access> accesses;  // rTask by rTask, in the order of (rOperator, phase, index)
 };
 
-constexpr int32_t kNobody = -1;
+constexpr int32_t kNobody = Owners::kNobody;
+constexpr int64_t kEverything = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxComparisons = 20'000'000;  // limit of the element-wise comparison of two spaces
-
-template <class F>
-void for_each_span(const Run& run, F f) {
-  for (int64_t i = 0; i < run.count; ++i) f(run.offset + i * run.stride, run.offset + i * run.stride + run.length);
-}
 
 class MemoryVerifier {
  public:
@@ -146,34 +145,52 @@ class MemoryVerifier {
   void verify_space(size_t s) {
     const Space& space = spaces_[s];
     if (space.kind == BufferKind::input || space.kind == BufferKind::constant) return;
-    writer_.assign(static_cast<size_t>(space.elements), kNobody);
-    int64_t written = 0;
-    for (const Access& access : space.accesses) {
-      if (access.is_write) written += paint(space, access);
+    int64_t spans = 0;
+    for (const Access& access : space.accesses) spans += access.is_write ? spans_of(access.run) : 0;
+    const std::vector<const Access*> doubtful = reads_in_doubt(space);
+    owners_.begin_space(space.elements, spans);
+    for (int64_t low = 0; low < space.elements && !violations_.full(); low += owners_.window()) {
+      low_ = low, high_ = std::min(space.elements, low + owners_.window());
+      const int64_t written = find_owners(space);
+      if (written < high_ - low_ && s < program_.graph.buffers.size()) verify_coverage(BufferId(static_cast<int64_t>(s)));
+      if (written < high_ - low_ && s >= program_.graph.buffers.size()) verify_scratch(space);
+      for (const Access* access : doubtful) {
+        if (!violations_.full()) verify_read(space, *access);
+      }
     }
-    if (written < space.elements && s < program_.graph.buffers.size()) verify_coverage(BufferId(static_cast<int64_t>(s)));
-    if (written < space.elements && s >= program_.graph.buffers.size()) verify_scratch(space);
-    verify_reads(space);
   }
 
-  int64_t paint(const Space& space, const Access& access) {
-    int64_t fresh = 0;
-    const auto me = static_cast<int32_t>(access.instruction);
-    bool clean = true;
-    for_each_span(access.run, [&](int64_t begin, int64_t end) {
-      for (int64_t e = begin; e < end; ++e) {
-        int32_t& writer = writer_[static_cast<size_t>(e)];
-        if (writer == kNobody) {
-          writer = me;
-          ++fresh;
-        } else if (clean) {
-          clean = false;
-          violations_.add(fmt::format("element {} of {} is written by {} and by {}", e, space.name, who(static_cast<uint32_t>(writer)),
-                                      who(access.instruction)));
-        }
-      }
+  // Of the window; returns how many elements are written.
+  int64_t find_owners(const Space& space) {
+    owners_.begin_window(low_, high_);
+    for (const Access& access : space.accesses) {
+      if (access.is_write) owners_.add(access.run, static_cast<int32_t>(access.instruction));
+    }
+    int32_t reported = kNobody;
+    return owners_.settle([&](int64_t element, int32_t first, int32_t second) {
+      if (violations_.full() || std::exchange(reported, second) == second) return;
+      violations_.add(fmt::format("element {} of {} is written by {} and by {}", element, space.name, who(static_cast<uint32_t>(first)),
+                                  who(static_cast<uint32_t>(second))));
     });
-    return fresh;
+  }
+
+  // The first element of the run in the window that nobody writes; -1 if there is none.
+  int64_t missing_of(const Run& run) const {
+    int64_t missing = -1;
+    for_each_span(run, low_, high_, [&](int64_t begin, int64_t end) {
+      if (missing >= 0) return;
+      owners_.for_each(begin, end, [&](int64_t e, int32_t owner) {
+        if (owner == kNobody) missing = e;
+        return missing < 0;
+      });
+    });
+    return missing;
+  }
+  // Of a tensor that is larger than its buffer, an element behind or before it.
+  static int64_t outside(const Run& run, int64_t elements) {
+    const int64_t far = run.offset + (run.count - 1) * run.stride, low = std::min(run.offset, far), high = std::max(run.offset, far);
+    if (run.count <= 0 || run.length <= 0 || (low >= 0 && high + run.length <= elements)) return -1;
+    return low < 0 ? low : std::max(elements, high);
   }
 
   // Every element of each tensor in this buffer that is made, read, or an output of the graph must be written.
@@ -181,16 +198,13 @@ class MemoryVerifier {
     if (needed_.empty()) find_needed();
     for (const TensorId id : needed_[buffer.index()]) {
       const Tensor& tensor = program_.graph.tensor(id);
-      int64_t missing = -1;
+      int64_t missing = kEverything;
       for (const Run& run : whole_runs(tensor)) {
-        for_each_span(run, [&](int64_t begin, int64_t end) {
-          for (int64_t e = begin; e < end && missing < 0; ++e) {
-            const bool inside = e >= 0 && e < static_cast<int64_t>(writer_.size());
-            if (!inside || writer_[static_cast<size_t>(e)] == kNobody) missing = e;
-          }
-        });
+        const int64_t inside = missing_of(run), beyond = outside(run, spaces_[buffer.index()].elements);
+        if (inside >= 0) missing = std::min(missing, inside);
+        if (beyond != -1) missing = std::min(missing, beyond);
       }
-      if (missing >= 0)
+      if (missing != kEverything)
         violations_.add(
             fmt::format("element {} of buffer {} belongs to '{}' and is never written", missing, buffer.value, printable(tensor.name)));
     }
@@ -200,13 +214,7 @@ class MemoryVerifier {
   void verify_scratch(const Space& space) {
     for (const Access& access : space.accesses) {
       if (access.is_write || violations_.full()) continue;
-      int64_t missing = -1;
-      for_each_span(access.run, [&](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end && missing < 0; ++e) {
-          if (writer_[static_cast<size_t>(e)] == kNobody) missing = e;
-        }
-      });
-      if (missing >= 0)
+      if (const int64_t missing = missing_of(access.run); missing >= 0)
         violations_.add(fmt::format("{} reads element {} of {}, which is never written", who(access.instruction), missing, space.name));
     }
   }
@@ -233,9 +241,10 @@ class MemoryVerifier {
     return program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
   }
 
-  // One phase of the readers at a time. In the common case all writers are done before all readers of the phase, which one comparison
-  // shows.
-  void verify_reads(const Space& space) {
+  // The reads whose elements must be looked at. One phase of the readers at a time: in the common case all writers are done before all
+  // readers of the phase, which one comparison shows.
+  std::vector<const Access*> reads_in_doubt(const Space& space) const {
+    std::vector<const Access*> doubtful;
     Extent writes(veus());
     add_extents(space.accesses.begin(), space.accesses.end(), /*writes_only=*/true, writes);
     for (auto begin = space.accesses.begin(); begin != space.accesses.end();) {
@@ -249,12 +258,13 @@ class MemoryVerifier {
         if (!a->is_write) reads.add(clocks_.at(a->instruction), clocks_);
       }
       if (!writes.before(reads)) {
-        for (auto a = begin; a != end && !violations_.full(); ++a) {
-          if (!a->is_write) verify_read(space, *a);
+        for (auto a = begin; a != end; ++a) {
+          if (!a->is_write) doubtful.push_back(&*a);
         }
       }
       begin = end;
     }
+    return doubtful;
   }
 
   template <class It>
@@ -272,16 +282,17 @@ class MemoryVerifier {
   void verify_read(const Space& space, const Access& access) {
     auto good = static_cast<int32_t>(access.instruction);  // the last writer found to be in order; at first the rTask itself
     bool clean = true;
-    for_each_span(access.run, [&](int64_t begin, int64_t end) {
-      for (int64_t e = begin; e < end && clean; ++e) {
-        const int32_t writer = writer_[static_cast<size_t>(e)];
-        if (writer == good || writer == kNobody || writer == static_cast<int32_t>(access.instruction)) continue;
+    for_each_span(access.run, low_, high_, [&](int64_t begin, int64_t end) {
+      if (!clean) return;
+      owners_.for_each(begin, end, [&](int64_t e, int32_t writer) {
+        if (writer == good || writer == kNobody || writer == static_cast<int32_t>(access.instruction)) return true;
         clean = before(static_cast<uint32_t>(writer), access.instruction);
         good = writer;
         if (!clean)
           violations_.add(fmt::format("{} reads element {} of {} without waiting for {}", who(access.instruction), e, space.name,
                                       who(static_cast<uint32_t>(writer))));
-      }
+        return clean;
+      });
     });
   }
 
@@ -353,9 +364,13 @@ class MemoryVerifier {
     const int64_t low = std::max(a.begin, b.begin), high = std::min(a.end, b.end);
     std::vector<int64_t> cuts = {low, high};
     int64_t spans = 0;
+    const auto refuse = [&] {
+      violations_.add(fmt::format("{} and {} share arena bytes {} to {}, and neither is done before the other begins", a.space->name,
+                                  b.space->name, low, high));
+    };
     const auto for_each_clipped = [&](const Space& space, auto f) {
       for (const Access& access : space.accesses) {
-        for_each_span(access.run, [&](int64_t begin, int64_t end) {
+        for_each_span(access.run, 0, space.elements, [&](int64_t begin, int64_t end) {
           const int64_t from = std::max(low, space.arena_offset + begin * space.element_bytes);
           const int64_t to = std::min(high, space.arena_offset + end * space.element_bytes);
           if (from < to) f(access, from, to);
@@ -364,17 +379,15 @@ class MemoryVerifier {
     };
     for (const Space* space : {a.space, b.space}) {
       for_each_clipped(*space, [&](const Access&, int64_t from, int64_t to) {
-        ++spans;
+        if (++spans > kMaxComparisons / 2) return;
         cuts.push_back(from);
         cuts.push_back(to);
       });
     }
+    if (spans > kMaxComparisons / 2) return refuse();
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    if (static_cast<int64_t>(cuts.size()) * spans > kMaxComparisons) {
-      return violations_.add(fmt::format("{} and {} share arena bytes {} to {}, and neither is done before the other begins", a.space->name,
-                                         b.space->name, low, high));
-    }
+    if (static_cast<int64_t>(cuts.size()) * spans > kMaxComparisons) return refuse();
     struct Cell {
       std::vector<const Access*> of_a, of_b;
     };
@@ -417,7 +430,8 @@ class MemoryVerifier {
   const select::Families& families_;
   Violations& violations_;
   std::vector<Space> spaces_;                  // buffers, then scratch per rOperator
-  std::vector<int32_t> writer_;                // per element of the current space: the instruction that writes it
+  Owners owners_;                              // who writes the elements of the current window
+  int64_t low_ = 0, high_ = 0;                 // the window, a part of the current space
   std::vector<std::vector<TensorId>> needed_;  // per buffer
 };
 
