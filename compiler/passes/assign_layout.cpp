@@ -68,6 +68,11 @@ class LayoutAssigner {
   }
 
  private:
+  struct Copied {
+    TensorId from;
+    Placement to;
+  };
+
   Placement& place(TensorId id) { return graph_.tensor(id).place; }
   bool placed(TensorId id) const { return graph_.tensor(id).place.buffer.valid(); }
 
@@ -101,7 +106,7 @@ class LayoutAssigner {
       return;
     }
     const auto* concat = std::get_if<Concat>(&rop.attrs);
-    if (concat && !placed(made) && lie_in_a_row(rop, *concat)) return;
+    if (concat && !placed(made) && lie_in_a_row(i, *concat)) return;
     for (const TensorId id : rop.outputs) {
       if (!placed(id)) give_buffer(id, BufferKind::arena, -1, root_strides(id));
     }
@@ -145,7 +150,7 @@ class LayoutAssigner {
       if (accepts(id, part) || is_copied_anyway(id))
         place(id) = part;
       else
-        copied_[i].push_back({id, part});
+        add_copied(i, {id, part});
     }
   }
 
@@ -179,23 +184,67 @@ class LayoutAssigner {
     return uses_.consumers[id.index()].size() == 1 || order_of(shape, wanted.strides) == order_of(shape, preferred_[id.index()]);
   }
 
-  // Concat of tensors that some later Concat has put side by side in this order already (as in DenseNet): nothing to do.
-  bool lie_in_a_row(const ROperator& rop, const Concat& concat) {
+  // Where all of the tensor's elements are: its own place, and those to which Concats copy it.
+  std::vector<Placement> places_of(TensorId id) const {
+    std::vector<Placement> places;
+    if (placed(id)) places.push_back(graph_.tensor(id).place);
+    if (const auto found = copied_by_.find(id); found != copied_by_.end()) {
+      for (const auto& [concat, at] : found->second) places.push_back(at);
+    }
+    return places;
+  }
+
+  // Concat of tensors that some later Concat has put side by side in this order already (as in DenseNet): nothing to do, but that what the
+  // later Concat copies must be copied here.
+  bool lie_in_a_row(size_t i, const Concat& concat) {
+    const ROperator& rop = graph_.rops[i];
+    if (rop.inputs.size() < 2 || element_count(graph_.tensor(rop.outputs[0]).shape) == 0) return false;
     const auto axis = static_cast<size_t>(concat.axis);
-    const bool all_placed = std::all_of(rop.inputs.begin(), rop.inputs.end(), [&](TensorId id) { return placed(id); });
-    if (!all_placed || rop.inputs.size() < 2 || element_count(graph_.tensor(rop.outputs[0]).shape) == 0) return false;
-    Placement whole = place(rop.inputs[0]);
     const int64_t extent = graph_.tensor(rop.inputs[0]).shape[axis];
     if (extent == 0) return false;
-    whole.strides[axis] = (place(rop.inputs[1]).offset - whole.offset) / extent;
-    if (whole.strides[axis] == 0) return false;  // the same tensor several times
+    for (const Placement& first : places_of(rop.inputs[0])) {
+      for (const Placement& second : places_of(rop.inputs[1])) {
+        Placement whole = first;
+        whole.strides[axis] = (second.offset - first.offset) / extent;
+        if (whole.strides[axis] == 0 || !lie_within(rop, concat, whole)) continue;  // 0: the same tensor several times
+        take_copies(i, concat, whole);
+        place(rop.outputs[0]) = whole;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool lie_within(const ROperator& rop, const Concat& concat, const Placement& whole) const {
     int64_t start = 0;
     for (const TensorId id : rop.inputs) {
-      if (!same_place(part_place(whole, concat.axis, start, graph_.tensor(id).shape), place(id))) return false;
-      start += graph_.tensor(id).shape[axis];
+      const Placement part = part_place(whole, concat.axis, start, graph_.tensor(id).shape);
+      const std::vector<Placement> places = places_of(id);
+      if (std::none_of(places.begin(), places.end(), [&](const Placement& at) { return same_place(part, at); })) return false;
+      start += graph_.tensor(id).shape[static_cast<size_t>(concat.axis)];
     }
-    place(rop.outputs[0]) = whole;
     return true;
+  }
+
+  // Copies that a later Concat would make are made by this one.
+  void take_copies(size_t i, const Concat& concat, const Placement& whole) {
+    int64_t start = 0;
+    for (const TensorId id : graph_.rops[i].inputs) {
+      const Placement part = part_place(whole, concat.axis, start, graph_.tensor(id).shape);
+      start += graph_.tensor(id).shape[static_cast<size_t>(concat.axis)];
+      if (placed(id) && same_place(part, place(id))) continue;
+      for (auto& [later, at] : copied_by_.at(id)) {
+        if (!same_place(part, at)) continue;
+        std::erase_if(copied_[later], [&](const Copied& copied) { return copied.from == id && same_place(copied.to, part); });
+        copied_[i].push_back({id, at});
+        later = i;
+        break;
+      }
+    }
+  }
+  void add_copied(size_t i, Copied copied) {
+    copied_by_[copied.from].emplace_back(i, copied.to);
+    copied_[i].push_back(std::move(copied));
   }
 
   // The preferred order, unless the only reader is a view that needs a copy in this order and none in row-major order.
@@ -356,17 +405,13 @@ class LayoutAssigner {
     graph_.buffers = std::move(buffers);
   }
 
-  struct Copied {
-    TensorId from;
-    Placement to;
-  };
-
   Graph graph_;
   int64_t cell_;
   const PlacedEstimator& estimator_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
   std::vector<std::vector<Copied>> copied_;                                      // per Concat: operands that are copied into it
+  std::map<TensorId, std::vector<std::pair<size_t, Placement>>> copied_by_;      // the same per operand: Concat and place
   std::map<TensorId, TensorId> row_major_copies_;                                // one copy serves all views that need it
   std::map<TensorId, TensorId> channels_last_copies_;                            // and one all that read it by boxes
   std::map<std::pair<TensorId, std::vector<int64_t>>, TensorId> wanted_copies_;  // and one all that want it in an order of their own
