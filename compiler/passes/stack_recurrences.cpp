@@ -1,6 +1,6 @@
 // Groups grow greedily in the order of the graph: a recurrent rOperator joins the newest group that gains by it and on which it
 // depends through links only (the hidden states, or the final state, of one of the group's cells). Any other path from the
-// group to it would be a cycle.
+// group to it would be a cycle, also one through another group.
 #include "compiler/passes/stack_recurrences.h"
 
 #include <algorithm>
@@ -208,10 +208,26 @@ class Stacker {
     if (number_[producer.index()] != SIZE_MAX) into[number_[producer.index()]] = true;
   }
 
+  // Also by way of other groups: who needs one of a group's members needs all that any of them needs.
   bool depends_on(TensorId id, const Group& group) const {
     std::vector<bool> on(depends_[0].size(), false);
     add(on, id);
-    return std::any_of(group.members.begin(), group.members.end(), [&](size_t member) { return on[number_[member]]; });
+    const auto is_needed = [&](const Group& each) {
+      return std::any_of(each.members.begin(), each.members.end(), [&](size_t member) { return on[number_[member]]; });
+    };
+    std::vector<bool> is_added(groups_.size(), false);
+    for (size_t g = 0; g < groups_.size();) {
+      if (is_added[g] || !is_needed(groups_[g])) {
+        ++g;
+        continue;
+      }
+      is_added[g] = true;
+      for (const size_t member : groups_[g].members) {
+        for (size_t n = 0; n < on.size(); ++n) on[n] = on[n] || depends_[member][n];
+      }
+      g = 0;
+    }
+    return is_needed(group);
   }
 
   // --- growing groups ---

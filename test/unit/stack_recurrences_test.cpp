@@ -106,6 +106,23 @@ TEST_CASE("a residual connection is a path of its own: the layers stay apart") {
   CHECK(count_rops(graph, "Recurrent") == 2);
 }
 
+TEST_CASE("two networks side by side, each with two layers that stay apart: no group needs another one that needs it") {
+  const Graph graph = stacked(parse_graph(R"(
+    x = input f32[5,2,4]
+    u = input f32[5,2,4]
+    w = const f32[16,4]
+    r = const f32[16,4]
+    y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    sum = Elementwise(y, x) {add(i0, i1)} -> f32[5,2,4]
+    z = Recurrent(sum, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    v = Recurrent(u, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    v_sum = Elementwise(v, u) {add(i0, i1)} -> f32[5,2,4]
+    t = Recurrent(v_sum, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    outputs(z, t)
+  )"));
+  CHECK(count_rops(graph, "Recurrent") == 3);  // z and v are one
+}
+
 TEST_CASE("an initial state that needs the lower layer keeps the layers apart, even if the input is linked") {
   const Graph graph = stacked(parse_graph(R"(
     x = input f32[5,2,4]
