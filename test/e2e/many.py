@@ -87,7 +87,7 @@ def rename(graph, prefix):
 
 
 def merge(parts):
-    """Parts of one opset."""
+    """Parts of one opset; what other domains they name is of one version."""
     whole = onnx.GraphProto(name="many")
     for i, part in enumerate(parts):
         graph = onnx.GraphProto()
@@ -95,7 +95,8 @@ def merge(parts):
         rename(graph, f"p{i}/")
         for field in ("node", "input", "output", "value_info", "initializer"):
             getattr(whole, field).extend(getattr(graph, field))
-    model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", opset_of(parts[0].model))])
+    others = sorted({(entry.domain, entry.version) for part in parts for entry in part.model.opset_import if entry.domain not in ("", "ai.onnx")})
+    model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", opset_of(parts[0].model)), *(helper.make_opsetid(*other) for other in others)])
     model.ir_version = 8
     return model
 
