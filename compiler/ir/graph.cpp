@@ -28,6 +28,11 @@ TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std
   return add_constant(graph, std::move(name), DType::f32, std::move(shape), std::move(data));
 }
 
+std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {
+  while (!ids.empty() && !ids.back().valid()) ids.pop_back();
+  return ids;
+}
+
 std::vector<TensorId> reads_of(const ROperator& rop) {
   std::vector<TensorId> reads;
   for (const TensorId id : rop.inputs) {

@@ -92,7 +92,7 @@ class DeferredMatcher {
   }
   DeferredResidual residual_of_maker(const ROperator& maker) const {
     const bool is_feed_forward = std::holds_alternative<FeedForward>(maker.attrs);
-    TensorId residual = is_feed_forward ? input_or_none(maker, kFeedResidual) : maker.epilogue.residual;
+    TensorId residual = is_feed_forward ? operand(maker, kFeedResidual) : maker.epilogue.residual;
     if (!residual.valid()) return DeferredResidual::none;
     while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
@@ -179,9 +179,7 @@ class Deferral {
     product.epilogue = {};
     return op;
   }
-  static void drop_missing(ROperator& product) {
-    while (!product.inputs.back().valid()) product.inputs.pop_back();
-  }
+  static void drop_missing(ROperator& product) { product.inputs = without_last_none(std::move(product.inputs)); }
 
   TensorId keep_moments(ROperator& maker) {
     const auto* const conv = std::get_if<Conv>(&maker.attrs);
@@ -222,7 +220,7 @@ class Deferral {
     product.attrs = op;
     product.inputs.resize(kMomentMoments + 1);
     const Shape shape = graph_.tensor(product.inputs[0]).shape;
-    fold(product, op, input_or_none(normalize, 1), input_or_none(normalize, 2));
+    fold(product, op, operand(normalize, 1), operand(normalize, 2));
     product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
     const Shape matrix = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
     product.inputs[kMomentMoments] = in_shape(graph_, views_, moments, matrix);

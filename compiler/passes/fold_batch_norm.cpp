@@ -32,8 +32,6 @@ bool has_constant_operands(const Graph& graph, const ROperator& norm) {
   return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [&](TensorId id) { return is_f32_constant(graph, id); });
 }
 
-bool has_operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() && rop.inputs[i].valid(); }
-
 bool has_epilogue(const ROperator& rop) {
   return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
 }
@@ -50,12 +48,12 @@ void set_operands(Graph& graph, ROperator& rop, const std::vector<float>& weight
 
 bool fold_into_conv(Graph& graph, ROperator& conv, const Affine& affine) {
   if (!is_f32_constant(graph, conv.inputs[1])) return false;
-  if (has_operand(conv, 2) && !is_f32_constant(graph, conv.inputs[2])) return false;
+  if (operand(conv, 2).valid() && !is_f32_constant(graph, conv.inputs[2])) return false;
   const Tensor& weight = graph.tensor(conv.inputs[1]);
   const int64_t channels = weight.shape[0];
   const int64_t each = channels > 0 ? element_count(weight.shape) / channels : 0;
   const float* old_weight = f32_data(weight);
-  const float* old_bias = has_operand(conv, 2) ? f32_data(graph.tensor(conv.inputs[2])) : nullptr;
+  const float* old_bias = operand(conv, 2).valid() ? f32_data(graph.tensor(conv.inputs[2])) : nullptr;
   std::vector<float> scaled, bias;
   for (int64_t c = 0; c < channels; ++c) {
     const double scale = affine.scale[static_cast<size_t>(c)];
@@ -71,7 +69,7 @@ bool fold_into_matmul(Graph& graph, ROperator& rop, const Affine& affine) {
   const Shape out = graph.tensor(rop.outputs[0]).shape;
   if (out.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;  // with more dimensions, dimension 1 is not the column
   std::optional<std::vector<float>> old_bias = std::vector<float>(static_cast<size_t>(out[1]), 0.0F);
-  if (has_operand(rop, 2)) {
+  if (operand(rop, 2).valid()) {
     if (!is_f32_constant(graph, rop.inputs[2])) return false;
     old_bias = values_along(graph.tensor(rop.inputs[2]), out, 1);
     if (!old_bias) return false;
@@ -103,7 +101,7 @@ bool fold_into(Graph& graph, ROperator& producer, const Affine& affine) {
 bool takes_affine_input(const Graph& graph, const ROperator& rop, TensorId x) {
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
   if (!conv || rop.inputs[0] != x || has_epilogue(rop) || !is_f32_constant(graph, rop.inputs[1])) return false;
-  if (has_operand(rop, 2) && !is_f32_constant(graph, rop.inputs[2])) return false;
+  if (operand(rop, 2).valid() && !is_f32_constant(graph, rop.inputs[2])) return false;
   return all_are(conv->pads_begin, 0) && all_are(conv->pads_end, 0) && std::count(rop.inputs.begin(), rop.inputs.end(), x) == 1;
 }
 
@@ -122,7 +120,7 @@ void fold_input(Graph& graph, ROperator& rop, const ROperator& norm, const Affin
                 taps = element_count(Shape(weight.shape.begin() + 2, weight.shape.end()));
   const int64_t of_group = channels / std::get<Conv>(rop.attrs).group;
   const float* old_weight = f32_data(weight);
-  const float* old_bias = has_operand(rop, 2) ? f32_data(graph.tensor(rop.inputs[2])) : nullptr;
+  const float* old_bias = operand(rop, 2).valid() ? f32_data(graph.tensor(rop.inputs[2])) : nullptr;
   std::vector<float> scaled, bias;
   for (int64_t c = 0; c < channels; ++c) {
     double sum = old_bias ? old_bias[c] : 0.0;

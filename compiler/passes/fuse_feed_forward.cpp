@@ -83,7 +83,7 @@ void fuse_feed_forward_at(Graph& graph, std::vector<ROperator>& views, const Fee
     op.centered = norm.centered;
     op.epsilon = norm.epsilon;
     x = normalize.inputs[0];
-    take_scale_and_shift(graph, input_or_none(normalize, 1), input_or_none(normalize, 2), weights, bias);
+    take_scale_and_shift(graph, operand(normalize, 1), operand(normalize, 2), weights, bias);
     dead[match.normalize.index()] = true;
   }
   Shape shape = graph.tensor(graph.rops[match.second].outputs[0]).shape;
@@ -98,7 +98,7 @@ void fuse_feed_forward_at(Graph& graph, std::vector<ROperator>& views, const Fee
   if (normalizes) prepend_origin(second, graph.rop(match.normalize));
   second.attrs = op;
   second.inputs = {x, first_weights, second_weights, first_bias, second.epilogue.bias, second.epilogue.residual};
-  while (!second.inputs.back().valid()) second.inputs.pop_back();
+  second.inputs = without_last_none(std::move(second.inputs));
   second.epilogue = {};
   dead[match.first] = true;
 }
@@ -159,9 +159,9 @@ Graph with_normalised_results(Graph graph, const std::vector<ResultMatch>& match
     op.result_centered = norm.centered;
     op.result_epsilon = norm.epsilon;
     feed.inputs.resize(kFeedScale);
-    feed.inputs.push_back(input_or_none(normalize, 1));
-    feed.inputs.push_back(input_or_none(normalize, 2));
-    while (!feed.inputs.back().valid()) feed.inputs.pop_back();
+    feed.inputs.push_back(operand(normalize, 1));
+    feed.inputs.push_back(operand(normalize, 2));
+    feed.inputs = without_last_none(std::move(feed.inputs));
     feed.outputs[0] = normalize.outputs[0];
     feed.origin.insert(feed.origin.end(), normalize.origin.begin(), normalize.origin.end());
     dead[match.normalize] = true;

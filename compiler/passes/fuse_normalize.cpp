@@ -21,8 +21,6 @@ struct Match {
   Kind kind;
 };
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 // A MatMul whose rows are sums that a body can normalise.
 bool is_product_of_rows(const Graph& graph, const ROperator& rop) {
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
@@ -76,7 +74,7 @@ void join(Graph& graph, const Match& match) {
   product.attrs = NormalizedMatMul{matmul.trans_b, matmul.alpha, op.centered, op.epsilon, /*keeps_sum=*/true};
   product.inputs.insert(product.inputs.end(),
                         {product.epilogue.bias, product.epilogue.residual, operand(normalize, 1), operand(normalize, 2)});
-  while (!product.inputs.back().valid()) product.inputs.pop_back();
+  product.inputs = without_last_none(std::move(product.inputs));
   product.epilogue = {};
   product.outputs.insert(product.outputs.begin(), rows);
   product.origin.insert(product.origin.end(), normalize.origin.begin(), normalize.origin.end());

@@ -94,7 +94,7 @@ class SelfMatcher {
   // The windows of the table, if there is one, and what is added to the scores in their terms.
   bool take_windows(const ROperator& attention, const WindowHeads& heads, SelfMatch& found) const {
     const Shape& made = graph_.tensor(attention.outputs[0]).shape;
-    const TensorId table = input_or_none(attention, kAttentionRowTable), bias = input_or_none(attention, kAttentionBias);
+    const TensorId table = operand(attention, kAttentionRowTable), bias = operand(attention, kAttentionBias);
     if (bias.valid() && !is_f32_constant(graph_, bias)) return false;
     const Shape leading(made.begin(), made.end() - 2);
     if (table.valid()) {
@@ -151,7 +151,7 @@ class SelfFusion {
     const int64_t columns = 3 * heads * kSelfHeadSize;
     std::vector<float> weights = weights_by_k(graph_, product), bias(static_cast<size_t>(columns), 0.0F);
     if (product.epilogue.bias.valid()) std::copy_n(f32_data(graph_.tensor(product.epilogue.bias)), bias.size(), bias.begin());
-    take_scale_and_shift(graph_, input_or_none(normalize, 1), input_or_none(normalize, 2), weights, bias);
+    take_scale_and_shift(graph_, operand(normalize, 1), operand(normalize, 2), weights, bias);
     const auto& norm = std::get<Normalize>(normalize.attrs);
     const auto& plain = std::get<Attention>(attention.attrs);
     SelfAttention op;
@@ -162,8 +162,8 @@ class SelfFusion {
     op.epsilon = norm.epsilon;
     const TensorId w = add_f32_constant(graph_, attention.name + ".weight", {k, columns}, in_thirds(weights, k)),
                    b = add_f32_constant(graph_, attention.name + ".shift", {columns}, in_thirds(bias, 1));
-    const TensorId scores = match_.scores ? scores_in(input_or_none(attention, kAttentionBias), attention.name) : TensorId();
-    const TensorId given = input_or_none(attention, kAttentionRowTable);
+    const TensorId scores = match_.scores ? scores_in(operand(attention, kAttentionBias), attention.name) : TensorId();
+    const TensorId given = operand(attention, kAttentionRowTable);
     prepend_origin(attention, product);
     prepend_origin(attention, normalize);
     attention.attrs = op;

@@ -41,7 +41,7 @@ class QueryGrouper {
  private:
   static bool is_product(const ROperator& rop) {
     if (std::holds_alternative<Attention>(rop.attrs)) return true;
-    return std::holds_alternative<MatMul>(rop.attrs) && (rop.inputs.size() < 3 || !rop.inputs[2].valid());
+    return std::holds_alternative<MatMul>(rop.attrs) && !operand(rop, 2).valid();
   }
 
   bool group(const ROperator& rop) {

@@ -161,7 +161,7 @@ bool Collector::add_product(State& state, const ROperator& rop, const RowRange& 
   const auto& op = std::get<MatMul>(rop.attrs);
   const TensorId a = rop.inputs[0], b = rop.inputs[1];
   if (op.trans_a || !is_f32_constant(graph_, b) || graph_.tensor(b).shape.size() != 2 || graph_.tensor(a).shape.size() < 2) return false;
-  const bool has_sum = rop.inputs.size() > 2 && rop.inputs[2].valid();
+  const bool has_sum = operand(rop, 2).valid();
   if (has_sum && !add_operand(state, range, rop.inputs[2], rop.outputs[0], scale * op.beta)) return false;
 
   const int64_t inner = graph_.tensor(a).shape.back();

@@ -366,7 +366,7 @@ class RowSinker {
     define(rop, rows);
     rows_[rop.outputs[0]] = rows;
   }
-  static TensorId bias_of(const ROperator& rop) { return rop.inputs.size() > kAttentionBias ? rop.inputs[kAttentionBias] : TensorId(); }
+  static TensorId bias_of(const ROperator& rop) { return operand(rop, kAttentionBias); }
 
   // What an operand of attention with a result of shape `made` is of moved rows, if it is views of all of these.
   std::optional<WindowOperand> window_operand(TensorId id, const Shape& made) const {

@@ -30,7 +30,7 @@ bool is_plain_conv(const Graph& graph, const ROperator& rop) {
 std::optional<NormalizedPatches> match(const Graph& graph, const Uses& uses, size_t at) {
   ROperator normalize = graph.rops[at];
   if (!std::holds_alternative<Normalize>(normalize.attrs)) return std::nullopt;
-  const TensorId pixels = input_or_none(normalize, kNormalizeRows);
+  const TensorId pixels = operand(normalize, kNormalizeRows);
   if (pixels.valid()) {
     const Tensor& table = graph.tensor(pixels);
     if (table.shape.size() != 1 || !permutation_of(table, graph.tensor(normalize.inputs[0]).shape[0])) return std::nullopt;
@@ -54,9 +54,8 @@ Graph with_normalized(Graph graph, const NormalizedPatches& found) {
   const auto plain = std::get<Conv>(conv.attrs);
   const auto& norm = std::get<Normalize>(normalize.attrs);
   conv.attrs = NormalizedConv{plain.kernel, plain.strides, plain.dilations, plain.pads_begin, plain.pads_end, norm.centered, norm.epsilon};
-  const auto factor = [&](size_t i) { return normalize.inputs.size() > i ? normalize.inputs[i] : TensorId(); };
-  conv.inputs.insert(conv.inputs.end(), {conv.epilogue.bias, factor(1), factor(2), found.pixels});
-  while (!conv.inputs.back().valid()) conv.inputs.pop_back();
+  conv.inputs.insert(conv.inputs.end(), {conv.epilogue.bias, operand(normalize, 1), operand(normalize, 2), found.pixels});
+  conv.inputs = without_last_none(std::move(conv.inputs));
   conv.epilogue = {};
   conv.origin.insert(conv.origin.end(), normalize.origin.begin(), normalize.origin.end());
   const Tensor& rows = graph.tensor(normalize.outputs[0]);

@@ -18,7 +18,7 @@ namespace {
 
 // The rows that a Normalize puts side by side, if it takes each row of its operand once: its result's row-major order of them.
 std::optional<std::vector<int64_t>> order_of(const Graph& graph, const ROperator& rop) {
-  if (!std::holds_alternative<Normalize>(rop.attrs) || !input_or_none(rop, kNormalizeRows).valid()) return std::nullopt;
+  if (!std::holds_alternative<Normalize>(rop.attrs) || !operand(rop, kNormalizeRows).valid()) return std::nullopt;
   const Tensor &x = graph.tensor(rop.inputs[0]), &table = graph.tensor(rop.inputs[kNormalizeRows]);
   if (table.shape.size() != 2 || table.shape[1] < 2) return std::nullopt;
   return permutation_of(table, x.shape[0]);
@@ -69,7 +69,7 @@ class RowsOfStage {
       if (rop.epilogue.residual.valid()) mains.push_back(rop.epilogue.residual);
     } else if (std::holds_alternative<FeedForward>(rop.attrs) && rop.outputs.size() == 1) {
       mains = {rop.inputs[0]};
-      if (const TensorId residual = input_or_none(rop, kFeedResidual); residual.valid()) mains.push_back(residual);
+      if (const TensorId residual = operand(rop, kFeedResidual); residual.valid()) mains.push_back(residual);
     } else if (const std::optional<RowWork> work = row_work(graph_, rop)) {
       for (const size_t i : work->mains) mains.push_back(rop.inputs[i]);
     } else {
@@ -89,7 +89,7 @@ class RowsOfStage {
     return maker.valid() && is_stage_attention(graph_.rop(maker)) ? &graph_.rop(maker) : nullptr;
   }
   bool is_stage_attention(const ROperator& rop) const {
-    return std::holds_alternative<SelfAttention>(rop.attrs) && has_rows(rop.inputs[0]) && input_or_none(rop, kSelfRowTable).valid() &&
+    return std::holds_alternative<SelfAttention>(rop.attrs) && has_rows(rop.inputs[0]) && operand(rop, kSelfRowTable).valid() &&
            is_constant(graph_, rop.inputs[kSelfRowTable]);
   }
   // Of rows that a map's pixels are.
@@ -110,7 +110,7 @@ class RowsOfStage {
       return true;
     }
     if (std::holds_alternative<Normalize>(rop.attrs) && has_rows(id)) {
-      if (input_or_none(rop, kNormalizeRows).valid() ? is_constant(graph_, rop.inputs[kNormalizeRows]) : begins_at_map(rop)) {
+      if (operand(rop, kNormalizeRows).valid() ? is_constant(graph_, rop.inputs[kNormalizeRows]) : begins_at_map(rop)) {
         note(givers, maker.index());
         return true;
       }
@@ -129,7 +129,7 @@ class RowsOfStage {
       open.push_back(graph_.rop(behind[0]).outputs[0]);
       return true;
     }
-    if (std::holds_alternative<Normalize>(rop.attrs) && input_or_none(rop, kNormalizeRows).valid()) {
+    if (std::holds_alternative<Normalize>(rop.attrs) && operand(rop, kNormalizeRows).valid()) {
       note(takers, reader.index());
       return rop.inputs[0] == id && has_rows(id) && is_constant(graph_, rop.inputs[kNormalizeRows]);
     }
@@ -169,12 +169,12 @@ class Ordering {
   void put_side_by_side(ROperator& rop) {
     const Shape shape = graph_.tensor(rop.outputs[0]).shape;
     rop.inputs.resize(kNormalizeRows);
-    while (!rop.inputs.back().valid()) rop.inputs.pop_back();
+    rop.inputs = without_last_none(std::move(rop.inputs));
     rop.inputs[0] = in_shape(graph_, views_, rop.inputs[0], shape);
   }
   void give_in_order(size_t giver) {
     ROperator& rop = graph_.rops[giver];
-    if (const TensorId table = input_or_none(rop, kNormalizeRows); table.valid()) {
+    if (const TensorId table = operand(rop, kNormalizeRows); table.valid()) {
       const auto parts = static_cast<size_t>(element_count(graph_.tensor(table).shape)) / order_.size();
       rop.inputs[kNormalizeRows] = with_table(
           table, [&](const int64_t* from, size_t i) { return from[static_cast<size_t>(order_[i / parts]) * parts + i % parts]; });

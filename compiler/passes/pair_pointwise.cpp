@@ -40,8 +40,8 @@ bool is_plain_pointwise(const Graph& graph, const ROperator& rop) {
 
 // Whether `rop` adds `y` to its own results and does nothing else with it. What reads y otherwise would have to wait for the whole pair.
 bool only_adds(const ROperator& rop, TensorId y) {
-  const bool is_residual = rop.epilogue.residual == y || (std::holds_alternative<PointwisePair>(rop.attrs) &&
-                                                          rop.inputs.size() > kPairResidual && rop.inputs[kPairResidual] == y);
+  const bool is_residual =
+      rop.epilogue.residual == y || (std::holds_alternative<PointwisePair>(rop.attrs) && operand(rop, kPairResidual) == y);
   return is_residual && std::count(rop.inputs.begin(),
                                    rop.inputs.begin() + static_cast<std::ptrdiff_t>(std::min(rop.inputs.size(), kPairResidual)), y) == 0;
 }
@@ -89,7 +89,7 @@ Graph paired(Graph graph, const std::vector<PairMatch>& matches) {
     const ROperator& second = graph.rops[match.second];
     first.attrs = PointwisePair{activation_call(first.epilogue), activation_call(second.epilogue), match.keeps};
     first.inputs = {first.inputs[0], first.inputs[1], second.inputs[1], first.epilogue.bias, second.epilogue.bias, first.epilogue.residual};
-    while (!first.inputs.back().valid()) first.inputs.pop_back();
+    first.inputs = without_last_none(std::move(first.inputs));
     first.epilogue = {};
     const TensorId y = first.outputs[0];
     first.outputs = {second.outputs[0]};

@@ -67,7 +67,7 @@ class AttentionMatcher {
   // A product of two tensors in f32 and nothing more, but for a factor.
   const MatMul* plain_product(const ROperator& rop) const {
     const auto* product = std::get_if<MatMul>(&rop.attrs);
-    const bool has_c = rop.inputs.size() > 2 && rop.inputs[2].valid();
+    const bool has_c = operand(rop, 2).valid();
     return product && !has_c && !product->trans_a && is_f32(rop.outputs[0]) ? product : nullptr;
   }
 
@@ -295,7 +295,7 @@ class FactorsBehindViews {
   Graph run() {
     for (ROperator& rop : graph_.rops) {
       auto* const product = std::get_if<MatMul>(&rop.attrs);
-      if (!product || (rop.inputs.size() > 2 && rop.inputs[2].valid()) || graph_.tensor(rop.outputs[0]).dtype != DType::f32) continue;
+      if (!product || (operand(rop, 2).valid()) || graph_.tensor(rop.outputs[0]).dtype != DType::f32) continue;
       for (const size_t i : {size_t{0}, size_t{1}}) take(rop, i, *product);
     }
     return remove_dead(std::move(graph_));

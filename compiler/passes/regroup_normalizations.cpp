@@ -65,7 +65,7 @@ class GroupMatcher {
     for (const size_t i : {size_t{1}, size_t{2}}) {
       std::vector<float>& values = i == 1 ? found.factors.scale : found.factors.bias;
       values.assign(static_cast<size_t>(channels), i == 1 ? 1.0F : 0.0F);
-      if (rop.inputs.size() <= i || !rop.inputs[i].valid()) continue;
+      if (!operand(rop, i).valid()) continue;
       if (!is_f32_constant(graph_, rop.inputs[i])) return false;
       const auto of_groups = values_along(graph_.tensor(rop.inputs[i]), flat, 1);
       if (!of_groups) return false;

@@ -96,12 +96,11 @@ bool is_row_or_none(const Graph& graph, TensorId id, int64_t columns) {
 
 bool normalizes_rows(const Graph& graph, const ROperator& rop) {
   const auto* normalize = std::get_if<Normalize>(&rop.attrs);
-  const auto operand = [&](size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); };
-  if (!normalize || operand(kNormalizeRows).valid()) return false;
+  if (!normalize || operand(rop, kNormalizeRows).valid()) return false;
   const Tensor& x = graph.tensor(rop.inputs[0]);
   const int64_t rank = static_cast<int64_t>(x.shape.size());
   if (x.dtype != DType::f32 || normalize->axes != std::vector<int64_t>{rank - 1} || element_count(x.shape) == 0) return false;
-  return is_row_or_none(graph, operand(1), x.shape.back()) && is_row_or_none(graph, operand(2), x.shape.back());
+  return is_row_or_none(graph, operand(rop, 1), x.shape.back()) && is_row_or_none(graph, operand(rop, 2), x.shape.back());
 }
 
 bool keeps_order(const Graph& graph, const ROperator& rop) {

@@ -9,8 +9,6 @@
 
 namespace tamp::passes {
 
-inline TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 // A product of rows with constant weights.
 bool is_row_product(const Graph& graph, const ROperator& rop);
 

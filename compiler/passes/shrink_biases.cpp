@@ -58,7 +58,7 @@ bool is_only_bias(const Graph& graph, const Uses& uses, TensorId id) {
   return !readers.empty() && !uses.is_output[id.index()] && std::all_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
     const ROperator& rop = graph.rop(reader);
     const bool attends = std::holds_alternative<Attention>(rop.attrs) || std::holds_alternative<StepAttention>(rop.attrs);
-    return attends && rop.inputs.size() > kBias && rop.inputs[kBias] == id && std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
+    return attends && operand(rop, kBias) == id && std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
   });
 }
 

@@ -204,7 +204,7 @@ class StepMaker {
     if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
     ROperator step = rop;
     step.attrs = StepAttention{attention.scale, attention.weightless};
-    const TensorId bias = rop.inputs.size() > kStepBias ? rop.inputs[kStepBias] : TensorId();
+    const TensorId bias = operand(rop, kStepBias);
     step.inputs = {rop.inputs[0], k->own, v->own, bias, k->past, v->past};
     if (!estimator_(graph_, step)) return std::nullopt;
     turn(step, name);

@@ -16,11 +16,6 @@ bool is_mean_of_channels(const Graph& graph, const ROperator& rop) {
 
 ActivationCall activation_call(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
 
-std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {
-  while (!ids.empty() && !ids.back().valid()) ids.pop_back();
-  return ids;
-}
-
 std::vector<std::vector<int64_t>> tiles_for_sums(const Shape& map) {
   std::vector<std::vector<int64_t>> tiles;
   for (const int64_t columns : {1, 2, 3, 4, 6, 8}) {

@@ -13,7 +13,6 @@ bool is_f32_map(const Graph& graph, TensorId id);
 bool is_mean_of_channels(const Graph& graph, const ROperator& rop);
 
 ActivationCall activation_call(const Epilogue& epilogue);
-std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 
 // Tiles that all pixels of a map [N,C,H,W] can be cut into, of about as many pixels as bodies of convolutions have, or fewer by a quarter:
 // with a halo, input for as many may be too much.

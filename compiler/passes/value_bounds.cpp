@@ -78,7 +78,6 @@ struct Weights {
   double alpha = 1;
   TensorId bias;
 };
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
   const auto usual = [&](TensorId id, bool trans_b, double alpha, TensorId bias) -> std::optional<Weights> {
     const Shape& shape = graph.tensor(id).shape;
@@ -90,7 +89,7 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.epilogue.bias);
   }
   if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
-    return usual(rop.inputs[1], op->trans_b, op->alpha, rop.inputs[kNormalizedBias]);
+    return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kNormalizedBias));
   if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs))
     return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kMomentBias));
   if (std::holds_alternative<SelfAttention>(rop.attrs)) return usual(rop.inputs[kSelfWeights], false, 1, operand(rop, kSelfBias));
@@ -115,7 +114,7 @@ namespace {
 
 // The residual of a product, or none.
 TensorId residual_of(const ROperator& rop) {
-  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return rop.inputs[kNormalizedResidual];
+  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return operand(rop, kNormalizedResidual);
   if (std::holds_alternative<MomentMatMul>(rop.attrs)) return operand(rop, kMomentResidual);
   return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
 }
@@ -222,8 +221,7 @@ class Bounds {
       if (axis >= static_cast<int64_t>(in.shape.size())) return {};
       extent *= static_cast<double>(in.shape[static_cast<size_t>(axis)]);
     }
-    const auto input = [&](size_t i) { return rop.inputs.size() > i ? rop.inputs[i] : TensorId(); };
-    Bound bound = normalised(extent, input(1), input(2));
+    Bound bound = normalised(extent, operand(rop, 1), operand(rop, 2));
     const Tensor& out = graph_.tensor(rop.outputs[0]);
     const bool last = op.axes.size() == 1 && op.axes[0] + 1 == static_cast<int64_t>(out.shape.size());
     if (!last || !lies_in_rows(out, bound.elements)) bound.elements = 0;
@@ -324,8 +322,8 @@ class Bounds {
     }
     if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) {
       if (output != 0) return {};
-      Bound bound = normalised(static_cast<double>(graph_.tensor(rop.outputs[0]).shape.back()), rop.inputs[kNormalizedScale],
-                               rop.inputs[kNormalizedShift]);
+      Bound bound = normalised(static_cast<double>(graph_.tensor(rop.outputs[0]).shape.back()), operand(rop, kNormalizedScale),
+                               operand(rop, kNormalizedShift));
       if (!lies_in_rows(graph_.tensor(rop.outputs[0]), bound.elements)) bound.elements = 0;
       return bound;
     }

@@ -34,8 +34,6 @@ struct Heads {
   int64_t rtasks(int64_t groups, int64_t heads = 1) const { return ceil_div(all(), heads) * blocks(groups); }
 };
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 // The extents, which are known before tensors have places.
 Heads unplaced(const Graph& graph, const ROperator& rop) {
   const auto shape = [&](size_t i) -> const Shape& { return graph.tensor(rop.inputs[i]).shape; };

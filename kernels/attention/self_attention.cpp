@@ -24,8 +24,6 @@ namespace {
 
 // --- the rOperator -----------------------------------------------------------------------------------------------------
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 struct SelfHeads {
   SelfAttention op;
   TensorId x, weights, bias, scores, table, out;

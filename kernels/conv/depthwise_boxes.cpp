@@ -48,7 +48,7 @@ ROperator plain_conv(const ROperator& rop, int64_t channels) {
   conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end, channels};
   conv.inputs.resize(2);
   conv.outputs.resize(1);  // apart from moments and what is rounded
-  if (rop.inputs.size() > 2) conv.epilogue.bias = rop.inputs[2];
+  conv.epilogue.bias = operand(rop, 2);
   return conv;
 }
 

@@ -46,7 +46,7 @@ ROperator plain_conv(const ROperator& rop) {
   ROperator conv = rop;
   conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end};
   conv.inputs.resize(2);
-  if (rop.inputs.size() > kPatchBias) conv.epilogue.bias = rop.inputs[kPatchBias];
+  conv.epilogue.bias = operand(rop, kPatchBias);
   return conv;
 }
 
@@ -59,9 +59,7 @@ int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tile
 
 // --- the order of pixels ------------------------------------------------------------------------------------------------
 
-bool has_order(const ROperator& rop) {
-  return std::holds_alternative<NormalizedConv>(rop.attrs) && rop.inputs.size() > kPatchPixels && rop.inputs[kPatchPixels].valid();
-}
+bool has_order(const ROperator& rop) { return std::holds_alternative<NormalizedConv>(rop.attrs) && operand(rop, kPatchPixels).valid(); }
 
 // What the digits of h and those of w add to a pixel's place in its image (rk::place_of_digits), in pixels.
 struct PixelSteps {
@@ -190,8 +188,7 @@ std::vector<float> channel_values(const Graph& graph, const ROperator& rop, cons
   if (!std::holds_alternative<NormalizedConv>(rop.attrs)) return values;
   for (const size_t input : {kPatchScale, kPatchShift}) {
     std::vector<float> of_channels(padded, input == kPatchScale ? 1.0F : 0.0F);
-    if (rop.inputs.size() > input && rop.inputs[input].valid())
-      std::copy_n(f32_data(graph.tensor(rop.inputs[input])), p.channels, of_channels.begin());
+    if (operand(rop, input).valid()) std::copy_n(f32_data(graph.tensor(rop.inputs[input])), p.channels, of_channels.begin());
     values.insert(values.end(), of_channels.begin(), of_channels.end());
   }
   return values;

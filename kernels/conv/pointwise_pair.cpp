@@ -42,8 +42,6 @@ struct Pair {
   int64_t boxes(size_t l) const { return ceil_div(units(l), kUnitsOfBox); }
 };
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 // Elements from one pixel to the next, through rows and images, of an [N,C,H,W] tensor; none where they do not lie so, or where channels
 // are not whole vectors of four.
 std::optional<int64_t> pixel_stride(const Tensor& tensor) {

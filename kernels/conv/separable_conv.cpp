@@ -70,7 +70,7 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   if (!types || in.role == Role::constant || element_count(out.shape) == 0) return std::nullopt;
   if (element_count(in.shape) > kMostElements || element_count(out.shape) > kMostElements) return std::nullopt;
   for (const size_t i : {size_t{1}, kDepthwiseWeights, kDepthwiseBias}) {
-    const TensorId id = i < rop.inputs.size() ? rop.inputs[i] : TensorId();
+    const TensorId id = operand(rop, i);
     if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
   }
   Separable s;
@@ -286,9 +286,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Tile& t = kTiles[c.tile];
   const Blocks b = blocks_of(s, c);
   const Product p = *product_with_prologue(graph, rop, Activations::narrow);
-  const auto data = [&](size_t i) {
-    return i < rop.inputs.size() && rop.inputs[i].valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr;
-  };
+  const auto data = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr; };
   const Weights weights = {data(1), data(kDepthwiseWeights), data(kDepthwiseBias)};
   std::vector<float> bias;
   if (has_bias(p)) bias = padded_bias(graph, p, 1, b.n * t.channels());

@@ -18,7 +18,6 @@ namespace {
 constexpr int64_t kConstants = 3;   // rows of values in the ring: bias, scale, shift
 constexpr int64_t kMostLoads = 16;  // of a thread at a time, of parts; more do not fit its registers
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 TensorId sum_of(const ROperator& rop) { return rop.outputs.size() > 1 ? rop.outputs[1] : TensorId(); }
 
 // Elements from one row to the next; none where rows are not dense, not at one distance from each other, or not whole vectors.

@@ -15,15 +15,13 @@ bool keeps_rounded(const ROperator& rop) {
 
 namespace {
 
-TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
+TensorId taken_moments(const ROperator& rop) { return operand(rop, kMomentMoments); }
 TensorId kept_moments(const ROperator& rop) {
   return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[kKeptMoments] : TensorId();
 }
 TensorId kept_rounded(const ROperator& rop) { return keeps_rounded(rop) ? rop.outputs[kKeptRounded] : TensorId(); }
 // The rows of which the product reads others that are rounded.
-TensorId exact_rows(const ROperator& rop) {
-  return rop.inputs.size() > kMomentRounded && rop.inputs[kMomentRounded].valid() ? rop.inputs[0] : TensorId();
-}
+TensorId exact_rows(const ROperator& rop) { return operand(rop, kMomentRounded).valid() ? rop.inputs[0] : TensorId(); }
 
 // Of a row.
 int64_t parts_of(const Graph& graph, TensorId moments) { return graph.tensor(moments).shape[1]; }

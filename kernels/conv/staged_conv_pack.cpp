@@ -23,8 +23,8 @@ ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCa
   product.epilogue.activation = activation.kind;
   product.epilogue.a = activation.a;
   product.epilogue.b = activation.b;
-  if (rop.inputs.size() > bias) product.epilogue.bias = rop.inputs[bias];
-  if (rop.inputs.size() > residual) product.epilogue.residual = rop.inputs[residual];
+  product.epilogue.bias = operand(rop, bias);
+  product.epilogue.residual = operand(rop, residual);
   return product;
 }
 
@@ -37,7 +37,7 @@ ROperator without_sums(const ROperator& rop) {
 ROperator without_moments(const ROperator& rop) {
   const auto& op = std::get<MomentMatMul>(rop.attrs);
   ROperator product = product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
-  if (rop.inputs.size() > kMomentRounded) product.inputs[0] = rop.inputs[kMomentRounded];
+  if (operand(rop, kMomentRounded).valid()) product.inputs[0] = rop.inputs[kMomentRounded];
   return product;
 }
 

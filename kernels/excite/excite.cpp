@@ -69,7 +69,7 @@ std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, con
   e.map = map_of(graph.tensor(e.in));
   e.hidden = graph.tensor(rop.inputs[kWeights]).shape[1];
   e.parts = graph.tensor(e.sums).shape[2];
-  e.of_sums = rop.inputs.size() > kFirstWeights && rop.inputs[kFirstWeights].valid();
+  e.of_sums = operand(rop, kFirstWeights).valid();
   if (e.of_sums && (e.map.channels % 4 != 0 || e.map.channels > rk::kExciteMostHidden || e.hidden > rk::kExciteMostFirst))
     return std::nullopt;
   if (e.map.images * e.map.channels * e.map.pixels() == 0 || e.hidden == 0 || e.parts == 0 || e.hidden > rk::kExciteMostHidden)
@@ -251,9 +251,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const int64_t chunk_k = rkernel.config_value("chunk_k"), row_bytes = chunk_k * weight_bytes_of(narrow);
   const Tensor& weights = graph.tensor(rop.inputs[kWeights]);
   const int64_t channels = weights.shape[0], hidden = weights.shape[1];
-  const auto bias_of = [&](size_t operand) {
-    return rop.inputs.size() > operand && rop.inputs[operand].valid() ? f32_data(graph.tensor(rop.inputs[operand])) : nullptr;
-  };
+  const auto bias_of = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr; };
   const float *const data = f32_data(weights), *const hidden_bias = bias_of(kHiddenBias), *const bias = bias_of(kBias);
   Bytes bytes(static_cast<size_t>(ring.blocks * ring.chunks_per_rtask * ring.chunk_bytes));
   const auto put = [](std::byte* to, int64_t index, float value) { std::memcpy(to + index * 4, &value, 4); };

@@ -236,7 +236,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const int64_t taps = op->depthwise ? op->depthwise->kernel[0] * op->depthwise->kernel[1] : 0;
   const int64_t first = op->depthwise ? rk::squeeze_filter_bytes(static_cast<int>(taps)) : 0;
   const float* const filters = taps > 0 ? f32_data(graph.tensor(rop.inputs[kSqueezeWeights])) : nullptr;
-  const bool has_bias = rop.inputs.size() > kSqueezeBias && rop.inputs[kSqueezeBias].valid();
+  const bool has_bias = operand(rop, kSqueezeBias).valid();
   const float* const biases = has_bias ? f32_data(graph.tensor(rop.inputs[kSqueezeBias])) : nullptr;
   const float* const data = f32_data(weights);
 

@@ -23,7 +23,6 @@ namespace {
 
 // --- the rOperator -----------------------------------------------------------------------------------------------------
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
 struct Feed {
   FeedForward op;

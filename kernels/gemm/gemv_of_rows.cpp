@@ -30,8 +30,6 @@ std::vector<TensorId> operands_of_rows(const Graph& graph, const ROperator& rop)
   return std::move(chain->inputs);
 }
 
-TensorId factor(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 bool is_f32_constant(const Graph& graph, TensorId id) {
   return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
 }
@@ -75,7 +73,7 @@ std::optional<Product> unplaced_product_of_rows(const Graph& graph, const ROpera
   const TensorId bias = rop.epilogue.bias;
   if (!is_f32_constant(graph, rop.inputs[0]) || !is_absent_or_constant(graph, bias)) return std::nullopt;
   for (const size_t i : {kPrologueScale, kPrologueShift}) {
-    if (!is_absent_or_constant(graph, factor(rop, i))) return std::nullopt;
+    if (!is_absent_or_constant(graph, operand(rop, i))) return std::nullopt;
   }
   if (!chain_of_rows(graph, rop)) return std::nullopt;
   Product p;
@@ -120,7 +118,7 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 }
 
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
-  const auto values = [&](size_t i) { return factor(rop, i).valid() ? f32_data(graph.tensor(factor(rop, i))) : nullptr; };
+  const auto values = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(operand(rop, i))) : nullptr; };
   const float *const scale = values(kPrologueScale), *const shift = values(kPrologueShift);
   double shifted = 0;
   for (size_t k = 0; k < column.size(); ++k) {

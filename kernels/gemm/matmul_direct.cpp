@@ -42,7 +42,7 @@ Product product_of(const Graph& graph, const ROperator& rop) {
   const Shape& shape = graph.tensor(rop.outputs[0]).shape;
   const Shape& a = graph.tensor(rop.inputs[0]).shape;
   Product p;
-  p.tensors = {rop.outputs[0], rop.inputs[0], rop.inputs[1], rop.inputs.size() > 2 ? rop.inputs[2] : TensorId(), rop.epilogue.residual};
+  p.tensors = {rop.outputs[0], rop.inputs[0], rop.inputs[1], operand(rop, 2), rop.epilogue.residual};
   p.m = shape[shape.size() - 2];
   p.n = shape.back();
   p.k = attrs.trans_a ? a[a.size() - 2] : a.back();

@@ -13,8 +13,6 @@ bool is_f32_constant(const Graph& graph, TensorId id) {
   return id.valid() && graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
 }
 
-TensorId input_of(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 template <class ConvOrPrologue>
 void set_window(const ConvOrPrologue& attrs, Product& p) {
   for (size_t d = 0; d < attrs.kernel.size(); ++d) {
@@ -57,7 +55,7 @@ std::optional<Product> conv_product(const Graph& graph, const ROperator& rop, co
   p.weight_stride_tap = 1;
   p.weight_stride_n = p.k();
   p.weight_stride_channel = p.depthwise ? 1 : p.taps();
-  p.bias = input_of(rop, 2);
+  p.bias = operand(rop, 2);
   return p;
 }
 
@@ -91,7 +89,7 @@ bool fold_rows(std::vector<RowDim> dims, Product& p) {
 
 // C of a Gemm: a bias if it is a constant of one value per column, else a residual. False if neither will do.
 bool place_c(const Graph& graph, const ROperator& rop, const MatMul& matmul, Product& p) {
-  const TensorId c = input_of(rop, 2);
+  const TensorId c = operand(rop, 2);
   if (!c.valid() || matmul.beta == 0) return true;
   const Tensor& tensor = graph.tensor(c);
   const int64_t count = element_count(tensor.shape);

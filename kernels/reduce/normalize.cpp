@@ -22,8 +22,6 @@ constexpr int64_t kConstants = 2;  // rows of values in the ring: scale and bias
 using Operand = NormalizeOperand;  // of the nests
 constexpr Operand kIn = kNormalizeIn, kOut = kNormalizeOut, kScale = kNormalizeScale, kBias = kNormalizeBias;
 
-TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 // Strides with which scale or bias is walked along the dimensions of x.
 std::vector<int64_t> strides_in(const Graph& graph, TensorId id, const Shape& shape) {
   return id.valid() ? broadcast_strides(graph.tensor(id), shape) : std::vector<int64_t>(shape.size(), 0);

@@ -35,7 +35,7 @@ std::vector<RKernel> offers(const Request& request) {
     if (!is_plain(graph.tensor(id)) || graph.tensor(id).dtype != graph.tensor(rop.outputs[0]).dtype) return {};
   }
   const Tensor &in = graph.tensor(rop.inputs[0]), &weights = graph.tensor(rop.inputs[1]), &out = graph.tensor(rop.outputs[0]);
-  const bool has_bias = rop.inputs.size() > 2 && rop.inputs[2].valid();
+  const bool has_bias = operand(rop, 2).valid();
   const std::vector<int64_t> shape = in_four(in.shape, 1);
   const Loop loop = loop_of(graph, rop);
   const int64_t elements = loop_elements(loop);

@@ -30,7 +30,7 @@ std::vector<RKernel> offers(const Request& request) {
   const auto* attrs = std::get_if<MatMul>(&rop.attrs);
   if (attrs == nullptr || has_epilogue(rop) || all_f32(request.graph, rop) || !all_plain(request.graph, rop)) return {};
   const Tensor &a = request.graph.tensor(rop.inputs[0]), &b = request.graph.tensor(rop.inputs[1]);
-  const bool has_c = rop.inputs.size() > 2 && rop.inputs[2].valid();
+  const bool has_c = operand(rop, 2).valid();
   if (has_c || (attrs->alpha != 1 && !is_float(a.dtype))) return {};
   const Loop loop = loop_of(request.graph, rop);
   if (loop.size() > kRank) return {};
