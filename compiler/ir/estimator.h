@@ -3,6 +3,7 @@
 // that lie so?
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -27,5 +28,11 @@ using GraphEstimator = std::function<double(const Graph& unplaced)>;
 // Microseconds of `rop`, whose operands and results have places in `placed`, with the whole vDevice to itself, by the fastest rKernel; and
 // the time until a rOperator that reads its result begins. Infinity if no rKernel takes it. Empty as an Estimator may be.
 using PlacedEstimator = std::function<double(const Graph& placed, const ROperator& rop)>;
+
+// Whether a change that brings a graph from `now_us` to `other_us` gains `least_us` at least. An estimate that is infinite, or no number,
+// gains nothing, whatever the graph was estimated at before: a rOperator without a body must not let others without one through.
+inline bool gains(double now_us, double other_us, double least_us) {
+  return std::isfinite(other_us) && (!std::isfinite(now_us) || other_us <= now_us - least_us);
+}
 
 }  // namespace tamp

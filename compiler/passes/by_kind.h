@@ -32,7 +32,7 @@ Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_
     if (!other) continue;
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(*other);
-    if (us > *now_us - least_gain_us) continue;
+    if (!gains(*now_us, us, least_gain_us)) continue;
     now_us = us;
     graph = *std::move(other);
   }

@@ -151,7 +151,7 @@ Graph cut_patches(Graph graph, const GraphEstimator& estimator, int64_t cell) {
     Graph patched = cut(graph, at, channels_last);
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(patched);
-    if (us > *now_us - kLeastGainUs) continue;
+    if (!gains(*now_us, us, kLeastGainUs)) continue;
     at += patched.rops.size() - graph.rops.size();
     now_us = us;
     graph = std::move(patched);

@@ -89,7 +89,7 @@ Graph normalize_patches(Graph graph, const GraphEstimator& estimator) {
     Graph made = with_normalized(graph, *found);
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(made);
-    if (us > *now_us - kLeastPatchGainUs) continue;
+    if (!gains(*now_us, us, kLeastPatchGainUs)) continue;
     now_us = us;
     graph = std::move(made);
     uses = uses_of(graph);

@@ -111,13 +111,13 @@ Graph pair_pointwise(Graph graph, const GraphEstimator& estimator) {
   for (;;) {
     std::vector<PairMatch> matches = pairs_of(made);
     const auto next = std::find_if(matches.begin(), matches.end(), [&](const PairMatch& match) { return !tried.contains(match.kind); });
-    if (next == matches.end()) return before_us - now_us >= kLeastPairsGainUs ? made : graph;
+    if (next == matches.end()) return gains(before_us, now_us, kLeastPairsGainUs) ? made : graph;
     const PairKind kind = next->kind;
     tried.insert(kind);
     std::erase_if(matches, [&](const PairMatch& match) { return match.kind != kind; });
     Graph changed = paired(made, matches);
     const double us = estimator(changed);
-    if (us > now_us - kLeastKindGainUs * static_cast<double>(matches.size())) continue;
+    if (!gains(now_us, us, kLeastKindGainUs * static_cast<double>(matches.size()))) continue;
     now_us = us;
     made = std::move(changed);
   }

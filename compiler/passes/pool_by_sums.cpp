@@ -115,7 +115,7 @@ Graph pool_by_sums(Graph graph, const Estimator& estimator, const GraphEstimator
     if (!made) continue;
     if (!now_us) now_us = graphs(graph);
     const double us = graphs(*made);
-    if (us > *now_us - kLeastGainUs) continue;
+    if (!gains(*now_us, us, kLeastGainUs)) continue;
     at -= graph.rops.size() - made->rops.size();
     now_us = us;
     graph = std::move(*made);

@@ -118,7 +118,7 @@ Graph split_dilated(Graph graph, const GraphEstimator& estimator) {
     Graph apart = split(graph, at, taps);
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(apart);
-    if (!(us < *now_us * kLeastShare)) continue;  // nor where both are infinite
+    if (!gains(*now_us * kLeastShare, us, 0)) continue;
     at += apart.rops.size() - graph.rops.size();
     now_us = us;
     graph = std::move(apart);
