@@ -188,7 +188,11 @@ Graph narrowed(Graph graph, const Prepared& prepared) {
     }
     return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, own}).empty();
   };
+  for (size_t b = 0; b < half.largest.size(); ++b) graph.buffers[b].largest = half.largest[b];
   graph = passes::narrow_activations(std::move(graph), narrow, takes, half.buffers);
+  for (size_t b = 0; b < half.largest.size(); ++b) {
+    if (!graph.buffers[b].narrowed) graph.buffers[b].largest = 0;
+  }
   tamp::verify(graph);
   return graph;
 }
@@ -287,12 +291,23 @@ GraphEstimator remembered(GraphEstimator estimator) {
   };
 }
 
+// Whether fp16 keeps what the FeedForwards of a program in tf32 keep to themselves.
+bool feeds_keep_all(const Graph& placed, const Prepared& prepared) {
+  if (prepared.precision != Precision::tf32 || !select::has<FeedForward>(placed)) return true;
+  const std::vector<bool> keeps = passes::half_use(placed, *prepared.norms).rops;
+  for (size_t i = 0; i < placed.rops.size(); ++i) {
+    if (std::holds_alternative<FeedForward>(placed.rops[i].attrs) && !keeps[i]) return false;
+  }
+  return true;
+}
+
 // The GraphEstimator for passes. `trial` is all that is known of the compilation before its graph.
 GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial, bool gangs) {
   return remembered([vdevice, trial, gangs, alone = placed_estimator_for(vdevice, trial.precision, gangs)](const Graph& unplaced) {
     Prepared prepared = trial;
     Graph placed = passes::assign_layout(unplaced, cell_of(trial), alone);
     prepared.vdevice = best_rings(placed, vdevice, trial, gangs);
+    if (!feeds_keep_all(placed, trial)) return std::numeric_limits<double>::infinity();
     // With tiles that fill a round in 16 bits, a product that normalises was slower, though its estimate is lower: partial sums of fp32 are
     // twice the bytes. On an H200 at batch 8 in fp16 bert_base_s128 took 952 us with and 745 without, vit_b_16 1125 and 1070.
     placed = narrowed(std::move(placed), prepared);
@@ -412,7 +427,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .precision = prepared.precision,
                                              .records = persistent ? records : nullptr,
                                              .forced = forced,
-                                             .share_memory = !options.keep_all,
+                                             .share_memory = !options.keep_all && !(options.keep_bounded && passes::has_bounds(graph)),
                                              .gangs = may_have_gangs(options),
                                              .execution = options.execution,
                                              .ios = options.ios,

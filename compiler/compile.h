@@ -39,6 +39,8 @@ struct CompileOptions {
   std::string dump_dir;       // empty = no dumps
   // Every buffer gets memory of its own, so that the results of all rOperators are still there after a run.
   bool keep_all = false;
+  // Keeps memory of their own for all buffers of a program some of whose values are proven to be bounded, so that the proof can be checked.
+  bool keep_bounded = false;
   // A schedule made for another batch or vDevice. If given, its decisions replace a policy (schedule/carry_over.h).
   const RProgram* like = nullptr;
 };

@@ -49,6 +49,7 @@ struct Buffer {
   int32_t io_index = -1;  // input/output: position in Graph::inputs / Graph::outputs
   TensorId constant;      // constant: the tensor whose data it holds
   bool narrowed = false;  // f16 or bf16 where rOperators compute in f32 (passes/narrow_activations.h)
+  double largest = 0;     // narrowed in tf32: the magnitude that values are proven to have at most (passes/value_bounds.h); else 0
 };
 
 int64_t element_count(const Shape& shape);                   // 1 for a scalar

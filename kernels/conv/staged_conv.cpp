@@ -17,6 +17,7 @@
 #include "kernels/conv/staged_conv_moments.h"
 #include "kernels/conv/staged_conv_pack.h"
 #include "kernels/conv/staged_conv_tiles.h"
+#include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 
@@ -257,10 +258,11 @@ bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_
   return p.taps() % teams != 0 && boxes % teams == 0 && fits;
 }
 
-// The precision of the product: tf32 where fp16 cannot hold the weights, since in tf32 each output channel has a scale.
+// The precision of the product: tf32 where fp16 cannot hold the weights, since in tf32 each output channel has a scale. Small weights are
+// held where others are added to the product that are much larger.
 Precision precision_of(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
-  const bool fits = request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha);
+  const bool fits = request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha) || is_proven(request.graph, p.in);
   return fits ? request.precision : Precision::tf32;
 }
 

@@ -23,7 +23,6 @@ namespace {
 
 // --- the rOperator -----------------------------------------------------------------------------------------------------
 
-
 struct Feed {
   FeedForward op;
   TensorId x, first_weights, weights, first_bias, bias, residual, scale, shift, z, kept;  // kept: the moments of z, or none
@@ -107,8 +106,9 @@ std::optional<const char*> activation_of(Activation activation) {
 }
 
 // Whether fp16 keeps all of both products' operands that tf32 keeps, whatever x is (docs/adr/0026): rows that were normalised are at most
-// sqrt(k) long, so a column of y is at most that times the length of its weights. y is no smaller than its operand by the activations that
-// there are. What is small beside the largest weight of its column may lose bits.
+// sqrt(k) long, so a column of y is at most that times the length of its weights. What is small beside the largest weight of its column may
+// lose bits. Whether y may lose bits where the activation makes it small, and W2 beside a residual, depends on the
+// graph: compile.cpp asks passes/value_bounds.
 bool halves_keep_all(const Graph& graph, const Feed& f) {
   if (!f.op.normalize) return false;
   double all = 0;
@@ -122,7 +122,7 @@ bool halves_keep_all(const Graph& graph, const Feed& f) {
   }
   if (std::sqrt(all / static_cast<double>(f.h)) < kSmallestHeld) return false;
   for (int64_t c = 0; c < f.c; ++c) {
-    if (!held_column_length(second, f.h, f.c, c)) return false;
+    if (!held_column_length(second, f.h, f.c, c, f.residual.valid() ? 0 : kSmallestHeld)) return false;
   }
   return true;
 }
@@ -143,7 +143,7 @@ std::optional<DType> operands_of(const Request& request, const Feed& f) {
     if (type != DType::f32 && type != own) return std::nullopt;
   }
   for (const TensorId weights : {f.first_weights, f.weights}) {
-    if (own == DType::f16 && !halves_hold(graph.tensor(weights).data)) return std::nullopt;
+    if (own == DType::f16 && !halves_hold(graph.tensor(weights).data) && !is_proven(graph, f.z)) return std::nullopt;
   }
   return own;
 }
