@@ -90,7 +90,7 @@ class ScaleFolder {
     }
   }
 
-  // A product that makes channels along `axis`, with weights of its own.
+  // A product that makes channels along `axis`. Weights that others read as well stay as they are, beside those that it gets.
   bool is_scalable(const ROperator& rop, size_t axis) const {
     const size_t rank = graph_.tensor(rop.outputs[0]).shape.size();
     const bool is_conv = std::holds_alternative<Conv>(rop.attrs) && axis == 1;
@@ -98,7 +98,7 @@ class ScaleFolder {
     if ((!is_conv && !is_matmul) || rop.inputs.size() != 2 || !is_f32_constant(graph_, rop.inputs[1])) return false;
     if (rop.epilogue.activation != Activation::none || rop.epilogue.residual.valid()) return false;
     const Shape& weights = graph_.tensor(rop.inputs[1]).shape;
-    return uses_.consumers[rop.inputs[1].index()].size() == 1 && (is_conv || weights.size() == 2);
+    return is_conv || weights.size() == 2;
   }
 
   void apply(const ScaledProduct& found, const std::vector<float>& factors) {

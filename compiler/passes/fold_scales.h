@@ -10,7 +10,7 @@ namespace tamp::passes {
 // y = Elementwise(t, s) {mul(i0, i1)} -> f32[1,96,7,7]
 //
 // w' is w with its columns multiplied by s, and b' is b times s. Needs: a constant s with one factor per output channel of a MatMul or
-// Conv, and constant weights that no other rOperator reads. Runs after canonicalise, which has put constant biases into epilogues.
+// Conv, and constant weights. Runs after canonicalise, which has put constant biases into epilogues.
 Graph fold_scales(Graph graph);
 
 }  // namespace tamp::passes
