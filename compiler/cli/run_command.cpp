@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "codegen/codegen.h"
+#include "compiler/cli/bounds.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
@@ -23,6 +24,7 @@
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/passes/value_bounds.h"
 #include "compiler/schedule/races.h"
 #include "compiler/support/files.h"
 #include "compiler/support/text.h"
@@ -112,6 +114,7 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
   arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, subject.device == Device::cuda);
   CompileOptions options = compile_options(arguments.options);
   options.keep_all = arguments.each;
+  options.keep_bounded = arguments.check && subject.device == Device::cpu;
   set_measure(arguments.options, {.model = arguments.model, .device = subject.device, .seed = arguments.seed}, options);
   Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
@@ -264,6 +267,22 @@ void report_each(const EachReport& report, Report& to) {
   to.say("each    {} rOperators, each as the reference\n", report.checked);
 }
 
+// Whether a run's arena is looked at for values that are proven to be bounded: the stand-in's, where there are any.
+bool has_bounds_to_check(const RunArguments& arguments, const Subject& subject) {
+  return arguments.check && subject.device == Device::cpu && subject.program && !arguments.run.races &&
+         passes::has_bounds(subject.program->graph);
+}
+
+// Values beyond a bound that was proven are this compiler's mistake, even where the outputs come out right.
+void require_bounds(const RProgram& program, const Bytes& arena, Report& to) {
+  const BoundsReport report = check_bounds(program, arena);
+  if (!report.violations.empty())
+    throw Error(ExitCode::check_failed, fmt::format("{}: a bound does not hold; this is a bug in tamp:\n  {}", program.graph.name,
+                                                    join(report.violations, "\n  ")));
+  to.json["bounds"] = report.checked;
+  to.say("bounds  {} buffers in fp16, their values within what is proven\n", report.checked);
+}
+
 // Names of the model's inputs, in the model's order, including inputs that became constants.
 std::vector<std::string> input_names(const RunArguments& arguments, const Subject& subject) {
   std::vector<std::string> names;
@@ -289,6 +308,7 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
     report.json["checks"].push_back({{"set", name}, {"good", sentences.empty()}, {"departures", sentences}});
     report.say("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
     for (const std::string& sentence : sentences) wrong.push_back(fmt::format("{}: {}", name, sentence));
+    if (has_bounds_to_check(arguments, subject)) require_bounds(*subject.program, result.arena, report);
     if (arguments.each) report_each(check_each(*subject.program, inputs[s], result.outputs, result.arena), report);
   }
   if (wrong.empty()) return ExitCode::ok;
@@ -309,7 +329,7 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   for (const TestSet& set : sets) inputs.push_back(read_test_inputs(set, input_names(arguments, subject), subject.model.inputs));
   if (sets.empty()) inputs.push_back(read_inputs(subject.model.inputs, arguments.inputs, arguments.seed));
   RunOptions options = arguments.run;
-  options.arena = arguments.each;
+  options.arena = arguments.each || has_bounds_to_check(arguments, subject);
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
   if (!sets.empty()) return run_against(arguments, subject, sets, inputs, runner, work, options, report);
@@ -319,6 +339,7 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
   if (options.races) check_races(*subject.program, result, report);
   if (!arguments.trace.empty()) write_trace(arguments, subject.model, result, report);
+  if (has_bounds_to_check(arguments, subject)) require_bounds(*subject.program, result.arena, report);
   if (arguments.each) report_each(check_each(*subject.program, inputs[0], result.outputs, result.arena), report);
   return arguments.check ? check_outputs(subject, inputs[0], result.outputs, report) : ExitCode::ok;
 }
