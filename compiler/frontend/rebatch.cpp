@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "compiler/frontend/builder.h"
+#include "compiler/frontend/index_range.h"
 #include "compiler/frontend/initializers.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
@@ -71,11 +72,6 @@ Places places_of(const Shape& shape, int64_t outer, int64_t batch) {
   return joined;
 }
 
-// The least and the largest value that an integer tensor may have.
-struct Range {
-  int64_t least = 0, most = 0;
-};
-
 class Rebatch {
  public:
   Rebatch(const Graph& original, int64_t from, int64_t to, const ModelWords& words)
@@ -85,7 +81,7 @@ class Rebatch {
         words_(words),
         graph_(original),
         places_(original.tensors.size()),
-        uses_(uses_of(original)) {
+        steps_(original.tensors.size(), 0) {
     for (const Tensor& tensor : original.tensors) tensor_names_.take(tensor.name);
     for (const ROperator& rop : original.rops) rop_names_.take(rop.name);
   }
@@ -230,8 +226,11 @@ class Rebatch {
       throw Mixes{fmt::format("repeats {} along dimension {}, along which the elements of the batch lie, to {}", name(first),
                               place(first)->dim, result_shape()[batch.dim])};
     }
+    const bool adds = op.steps.size() == 1 && op.steps[0].op == ElementwiseOp::add;
     for (size_t i = 0; i < rop_->inputs.size(); ++i) {
-      if (has(i)) align(i, rank, batch);
+      if (!has(i)) continue;
+      const bool may_number = adds && !is_stacked(i) && shape(i).size() == rank;
+      if (!may_number || !takes_first_numbers(i, batch)) align(i, rank, batch);
     }
     if (op.shape.size() + batch.dim >= rank) std::get<Elementwise>(attrs_).shape[op.shape.size() + batch.dim - rank] = batch.extent(to_);
     result(0, batch);
@@ -329,6 +328,8 @@ class Rebatch {
 
   void apply(const Gather& op) {
     const auto axis = static_cast<size_t>(op.axis);
+    if (step_of(1) != 0 && (!is_stacked(0) || place(0)->dim != axis))
+      throw Mixes{fmt::format("takes elements by {}, which numbers the elements of the whole batch", name(1))};
     if (!is_stacked(0)) return result(0, place(1)->at(axis + place(1)->dim));
     const Place from = *place(0);
     if (from.dim != axis) {
@@ -343,8 +344,10 @@ class Rebatch {
 
   // Each element of the batch has numbers of its own, which count its own rows.
   void take_by_stacked_numbers(const Place& from) {
-    if (from_ != 1)
-      throw Mixes{fmt::format("takes elements from {} by numbers that are known only at run time and count the whole batch", name(0))};
+    if (from_ != 1 && (from.before != 1 || step_of(1) != from.inner || !are_within(1, from.inner))) {
+      throw Mixes{fmt::format("takes elements by number from dimension {} of {}, and {} is not known to keep to each element of the batch",
+                              from.dim, name(0), name(1))};
+    }
     inputs_[1] = from.before == 1 ? numbered(*place(1), from.inner, std::nullopt) : interleaved(*place(1), from);
     result(0, place(1)->at(from.dim + place(1)->dim));
   }
@@ -595,9 +598,10 @@ class Rebatch {
     made.attrs = std::move(attrs);
     made.inputs = std::move(inputs);
     made.origin = rop_->origin;
-    made.outputs = {add_tensor(graph_, std::move(tensor))};
-    graph_.rops.push_back(made);
-    return made.outputs[0];
+    const TensorId id = add_tensor(graph_, std::move(tensor));
+    made.outputs = {id};
+    add(std::move(made));
+    return id;
   }
 
   TensorId add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data) {
@@ -624,17 +628,6 @@ class Rebatch {
     return add_value(dtype, shape, std::make_shared<const Bytes>(std::move(bytes)));
   }
   TensorId constant(DType dtype, int64_t value) { return constant(dtype, Shape{}, {value}); }
-
-  static std::vector<int64_t> whole_numbers(const Tensor& tensor) {
-    std::vector<int64_t> values(static_cast<size_t>(element_count(tensor.shape)));
-    for (size_t i = 0; i < values.size(); ++i) {
-      int32_t narrow = 0;
-      if (tensor.dtype == DType::i32) std::memcpy(&narrow, tensor.data->data() + i * sizeof narrow, sizeof narrow);
-      values[i] = narrow;
-      if (tensor.dtype == DType::i64) std::memcpy(&values[i], tensor.data->data() + i * sizeof values[i], sizeof values[i]);
-    }
-    return values;
-  }
 
   // Operand i, which is the same for all elements of the batch, with the extent that the new batch has at `batch`.
   TensorId repeated(size_t i, const Place& batch) {
@@ -674,6 +667,44 @@ class Rebatch {
     return constant(dtype, extents, values);
   }
 
+  // Numbers that count the elements of a batch of several: those of element b are by b * step_of larger than those that count its own,
+  // which the new tensor has. The frontend makes them by adding a constant, [[0],[20],[40]] for the rows of [3,20], to places in a row.
+  int64_t step_of(size_t i) const { return has(i) ? steps_[rop_->inputs[i].index()] : 0; }
+
+  // Only what keeps the difference may read such numbers, or takes from the rows that they count.
+  void take_step(size_t i) {
+    if (step_of(i) == 0) return;
+    const auto* elementwise = std::get_if<Elementwise>(&rop_->attrs);
+    const bool is_step = elementwise && elementwise->steps.size() == 1;
+    const bool is_cast = is_step && elementwise->steps[0].op == ElementwiseOp::cast && is_integer(original_.tensor(rop_->outputs[0]).dtype);
+    const bool keeps = std::holds_alternative<Reshape>(rop_->attrs) || std::holds_alternative<Transpose>(rop_->attrs) || is_cast ||
+                       (is_step && elementwise->steps[0].op == ElementwiseOp::add);
+    if (!keeps && !(std::holds_alternative<Gather>(rop_->attrs) && i == 1))
+      throw Mixes{fmt::format("computes with {}, which numbers the elements of the whole batch", name(i))};
+    if (keeps) step_ += step_of(i);
+  }
+
+  // A constant summand that is larger by equal steps from each element of the batch to the next: that of the first is taken for all.
+  bool takes_first_numbers(size_t i, const Place& batch) {
+    const Tensor& tensor = operand(i);
+    const bool is_whole = tensor.dtype == DType::i64 || tensor.dtype == DType::i32;
+    if (from_ == 1 || !tensor.data || !is_whole || tensor.shape[batch.dim] != batch.extent(from_)) return false;
+    const std::vector<int64_t> numbers = whole_numbers(tensor);
+    const int64_t outer = product(tensor.shape, 0, batch.dim) * batch.before, each = element_count(tensor.shape) / (outer * from_);
+    const int64_t step = numbers.at(static_cast<size_t>(each)) - numbers[0];
+    std::vector<int64_t> first;
+    for (int64_t o = 0; o < outer; ++o) {
+      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(o * from_ * each);
+      for (int64_t k = each; k < from_ * each; ++k) {
+        if (begin[k] != begin[k % each] + k / each * step) return false;
+      }
+      for (int64_t b = 0; b < to_; ++b) first.insert(first.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
+    }
+    inputs_[i] = constant(tensor.dtype, grown(tensor.shape, batch), first);
+    step_ += step;
+    return true;
+  }
+
   // What becomes of a number that is out of range, and whether negative ones count from the end.
   struct Outside {
     bool counts_back = true;
@@ -695,7 +726,7 @@ class Rebatch {
   }
 
   bool are_within(size_t i, int64_t rows) const {
-    const std::optional<Range> range = range_of(rop_->inputs[i], kDeep);
+    const std::optional<Range> range = range_of(graph_, makers_, inputs_[i]);
     return range && range->least >= 0 && range->most < rows;
   }
 
@@ -724,62 +755,6 @@ class Rebatch {
     return emit(ElementwiseOp::add, {emit(ElementwiseOp::add, {front, shift}), rest});
   }
 
-  // --- What values numbers may have ---
-  static constexpr int kDeep = 24;  // rOperators looked through
-
-  std::optional<Range> range_of(TensorId id, int depth) const {
-    const Tensor& tensor = original_.tensor(id);
-    if (tensor.dtype != DType::i64 && tensor.dtype != DType::i32) return std::nullopt;
-    if (tensor.data) {
-      const std::vector<int64_t> values = whole_numbers(tensor);
-      if (values.empty()) return std::nullopt;
-      const auto [least, most] = std::minmax_element(values.begin(), values.end());
-      return Range{*least, *most};
-    }
-    const ROperatorId maker = uses_.producer[id.index()];
-    if (!maker.valid() || depth == 0) return std::nullopt;
-    const ROperator& rop = original_.rop(maker);
-    if (const auto* top = std::get_if<TopK>(&rop.attrs); top && rop.outputs.size() > 1 && rop.outputs[1] == id)
-      return Range{0, original_.tensor(rop.inputs[0]).shape[static_cast<size_t>(top->axis)] - 1};
-    if (const auto* elementwise = std::get_if<Elementwise>(&rop.attrs)) return range_of(*elementwise, rop, depth);
-    if (std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
-        std::holds_alternative<Slice>(rop.attrs))
-      return range_of(rop.inputs[0], depth - 1);
-    return std::nullopt;
-  }
-
-  std::optional<Range> range_of(const Elementwise& op, const ROperator& rop, int depth) const {
-    if (op.steps.size() != 1) return std::nullopt;
-    std::vector<std::optional<Range>> known;
-    for (const int32_t operand : op.steps[0].operands) known.push_back(range_of(rop.inputs[static_cast<size_t>(operand)], depth - 1));
-    constexpr int64_t kLarge = int64_t{1} << 31;  // sums and products of such stay in 64 bits; those of 32 bits may wrap around
-    const bool is_wide = original_.tensor(rop.outputs[0]).dtype == DType::i64;
-    const auto is_small = [&](const std::optional<Range>& range) { return range && range->least > -kLarge && range->most < kLarge; };
-    const auto both = [&] { return is_wide && is_small(known[0]) && is_small(known[1]); };
-    switch (op.steps[0].op) {
-      case ElementwiseOp::identity:
-      case ElementwiseOp::cast: return is_small(known[0]) ? known[0] : std::nullopt;
-      case ElementwiseOp::add:
-        return both() ? std::optional(Range{known[0]->least + known[1]->least, known[0]->most + known[1]->most}) : std::nullopt;
-      case ElementwiseOp::mul:
-        if (!both() || known[0]->least < 0 || known[1]->least < 0) return std::nullopt;
-        return Range{known[0]->least * known[1]->least, known[0]->most * known[1]->most};
-      case ElementwiseOp::where:
-        if (!known[1] || !known[2]) return std::nullopt;
-        return Range{std::min(known[1]->least, known[2]->least), std::max(known[1]->most, known[2]->most)};
-      case ElementwiseOp::max: return bounded(known, &std::max<int64_t>, INT64_MIN, INT64_MAX);
-      case ElementwiseOp::min: return bounded(known, &std::min<int64_t>, INT64_MIN, INT64_MAX);
-      default: return std::nullopt;
-    }
-  }
-
-  // Of the smaller or larger of two numbers, of which one may be any.
-  static std::optional<Range> bounded(const std::vector<std::optional<Range>>& known,
-                                      const int64_t& (*choose)(const int64_t&, const int64_t&), int64_t least, int64_t most) {
-    const Range a = known[0].value_or(Range{least, most}), b = known[1].value_or(Range{least, most});
-    return Range{choose(a.least, b.least), choose(a.most, b.most)};
-  }
-
   // --- The walk ---
   void follow(const ROperator& rop) {
     rop_ = &rop;
@@ -794,10 +769,7 @@ class Rebatch {
       counts.push_back(id.valid() ? places_[id.index()].size() : 0);
       is_same = is_same && counts.back() == 0;
     }
-    if (is_same) {
-      graph_.rops.push_back(rop);
-      return;
-    }
+    if (is_same) return add(rop);
     std::optional<Mixes> refusal;
     std::vector<size_t> choice(counts.size(), 0);
     for (int tried = 0; tried < kMostChoices; ++tried) {
@@ -830,8 +802,9 @@ class Rebatch {
       chosen_[i] = places[choice[i]];
       if (choice[i] != 0) inputs_[i] = emit(Reshape{grown(shape(i), *chosen_[i])}, {rop.inputs[i]});
     }
-    const OpAttrs& attrs = rop.attrs;
-    std::visit([&](const auto& op) { apply(op); }, attrs);
+    step_ = 0;
+    for (size_t i = 0; i < rop.inputs.size(); ++i) take_step(i);
+    std::visit([&](const auto& op) { apply(op); }, rop.attrs);
     ROperator made = rop;
     made.attrs = std::move(attrs_);
     made.inputs = inputs_;
@@ -844,13 +817,20 @@ class Rebatch {
                  "with another batch '" + tensor.name + "' has another shape");
       require_size(tensor);
       places_[rop.outputs[k].index()] = results_[k];
+      steps_[rop.outputs[k].index()] = step_;
     }
-    graph_.rops.push_back(std::move(made));
+    add(std::move(made));
+  }
+
+  void add(ROperator rop) {
+    for (const TensorId id : rop.outputs) makers_[id] = graph_.rops.size();
+    graph_.rops.push_back(std::move(rop));
   }
 
   // An output that is the same for any batch is one that the model does not compute of its inputs.
   void require_batch_in(TensorId id) const {
     const Tensor& tensor = original_.tensor(id);
+    if (steps_[id.index()] != 0) throw Mixes{fmt::format("output '{}' numbers the elements of the whole batch", printable(tensor.name))};
     if (!places_[id.index()].empty() || tensor.role == Role::constant || tensor.shape.empty() || element_count(tensor.shape) == 0) return;
     throw Mixes{fmt::format("output '{}' has shape {} whatever the batch", printable(tensor.name), shape_text(tensor.shape))};
   }
@@ -860,7 +840,8 @@ class Rebatch {
   const ModelWords& words_;
   Graph graph_;  // with the new batch; tensors that the original has keep their ids
   std::vector<Places> places_;
-  Uses uses_;  // of the original
+  std::vector<int64_t> steps_;  // see step_of
+  Makers makers_;               // of the tensors of graph_
   UniqueNames tensor_names_, rop_names_;
   std::string where_;
 
@@ -870,6 +851,7 @@ class Rebatch {
   OpAttrs attrs_;
   std::vector<TensorId> inputs_;
   std::vector<Places> results_;
+  int64_t step_ = 0;  // step_of its results
 };
 
 }  // namespace
