@@ -759,9 +759,8 @@ class Rebatch {
   void follow(const ROperator& rop) {
     rop_ = &rop;
     const std::string& node = rop.origin.empty() ? rop.name : rop.origin.front();
-    const auto found = words_.operators.find(node);
-    where_ =
-        fmt::format("node '{}' ({})", printable(node), found == words_.operators.end() ? name_of(rop.attrs) : printable(found->second));
+    const auto op = words_.operators.find(node);
+    where_ = fmt::format("node '{}' ({})", printable(node), op == words_.operators.end() ? name_of(rop.attrs) : printable(op->second));
     TAMP_CHECK(!rop.epilogue.bias.valid() && !rop.epilogue.residual.valid(), "an epilogue in the frontend");
     std::vector<size_t> counts;
     bool is_same = true;
@@ -771,27 +770,48 @@ class Rebatch {
     }
     if (is_same) return add(rop);
     std::optional<Mixes> refusal;
+    std::vector<Places> found;
     std::vector<size_t> choice(counts.size(), 0);
     for (int tried = 0; tried < kMostChoices; ++tried) {
       const size_t tensors = graph_.tensors.size(), rops = graph_.rops.size();
       try {
-        return follow(rop, choice);
+        choose(rop, choice);
+        if (found.empty()) finish(rop);
       } catch (const Mixes& mixes) {
         if (!refusal) refusal = mixes;
+        results_.clear();
       }
-      graph_.tensors.resize(tensors);
-      graph_.rops.resize(rops);
+      if (!results_.empty() && found.empty()) {
+        found = results_;
+      } else {
+        add_equal(results_, found);
+        graph_.tensors.resize(tensors);
+        graph_.rops.resize(rops);
+      }
       size_t i = 0;
       while (i < choice.size() && choice[i] + 1 >= counts[i]) choice[i++] = 0;
       if (i == choice.size()) break;
       ++choice[i];
     }
-    throw *refusal;
+    if (found.empty()) throw *refusal;
+    for (size_t k = 0; k < found.size(); ++k) places_[rop.outputs[k].index()] = std::move(found[k]);
   }
   static constexpr int kMostChoices = 256;
 
-  // With place number choice[i] of operand i.
-  void follow(const ROperator& rop, const std::vector<size_t>& choice) {
+  // What another choice of places gives that means the same order in memory.
+  void add_equal(const std::vector<Places>& results, std::vector<Places>& found) const {
+    for (size_t k = 0; k < results.size(); ++k) {
+      const Shape& shape = result_shape(k);
+      const auto outer = [&](const Place& place) { return product(shape, 0, place.dim) * place.before; };
+      for (const Place& place : results[k]) {
+        if (outer(place) == outer(found[k][0]) && std::find(found[k].begin(), found[k].end(), place) == found[k].end())
+          found[k].push_back(place);
+      }
+    }
+  }
+
+  // Applies the rule with place number choice[i] of operand i.
+  void choose(const ROperator& rop, const std::vector<size_t>& choice) {
     attrs_ = rop.attrs;
     inputs_ = rop.inputs;
     results_.assign(rop.outputs.size(), {});
@@ -805,6 +825,9 @@ class Rebatch {
     step_ = 0;
     for (size_t i = 0; i < rop.inputs.size(); ++i) take_step(i);
     std::visit([&](const auto& op) { apply(op); }, rop.attrs);
+  }
+
+  void finish(const ROperator& rop) {
     ROperator made = rop;
     made.attrs = std::move(attrs_);
     made.inputs = inputs_;
@@ -812,11 +835,10 @@ class Rebatch {
     for (size_t k = 0; k < rop.outputs.size(); ++k) {
       Tensor& tensor = graph_.tensor(rop.outputs[k]);
       TAMP_CHECK(!results_[k].empty(), "no rule for result '" + tensor.name + "'");
-      tensor.shape = grown(original_.tensor(rop.outputs[k]).shape, results_[k][0]);
+      tensor.shape = grown(result_shape(k), results_[k][0]);
       TAMP_CHECK(types.at(k).shape == tensor.shape && types[k].dtype == tensor.dtype,
                  "with another batch '" + tensor.name + "' has another shape");
       require_size(tensor);
-      places_[rop.outputs[k].index()] = results_[k];
       steps_[rop.outputs[k].index()] = step_;
     }
     add(std::move(made));
