@@ -22,8 +22,8 @@ struct ReadOptions {
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.
 // Throws Error: bad input (not an ONNX model, broken graph, lying shapes, unsafe external data) or unsupported (all
-// operators, versions and element types that are not supported, listed at once, one a line). A batch other than the model's own is
-// proved to be one (rebatch.h).
+// operators, versions and element types that are not supported, listed at once, one a line). With a batch other than the model's own each
+// element gets what the model makes of it alone (rebatch.h).
 Graph read_onnx(const std::string& path, const ReadOptions& options);
 
 // What `tamp inspect MODEL.onnx` prints; works for models that cannot be compiled.

@@ -179,16 +179,61 @@ def test_a_symbolic_batch_gets_its_value(tamp):
         tamp(*command, "--batch", 0, code=1, says="--batch")
 
 
-def test_a_network_of_another_batch_runs_right(tamp):
-    """Against ONNX Runtime's answer for each element of the batch alone."""
+def check_elements(tamp, model, batch, axes=None):
+    """Against ONNX Runtime's answer for each element of the batch alone; `axes`: where an output has the batch, if not in front."""
     import onnxruntime
-    model = classifier([-1, 16])
-    x = np.random.default_rng(2).standard_normal((3, 3, 4, 4)).astype(np.float32)
-    save(tamp, "x.npy", x)
+    random, values, options = np.random.default_rng(2), {}, []
+    for port in model.graph.input:
+        shape = [batch] + [dim.dim_value for dim in port.type.tensor_type.shape.dim][1:]
+        values[port.name] = random.standard_normal(shape).astype(np.float32)
+        options += ["--input", f"{port.name}={save(tamp, port.name + '.npy', values[port.name])}"]
     alone = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    expected = np.concatenate([alone.run(None, {"x": x[i:i + 1]})[0] for i in range(3)])
-    tamp("run", write(tamp, model), "--device", "cpu", "--batch", 3, "--check", "--input", "x=x.npy", "--output-dir", "got")
-    np.testing.assert_allclose(np.load(tamp.folder / "got" / "y.npy"), expected, rtol=1e-4, atol=1e-5)
+    answers = [alone.run(None, {name: value[i:i + 1] for name, value in values.items()}) for i in range(batch)]
+    tamp("run", write(tamp, model), "--device", "cpu", "--batch", batch, "--check", *options, "--output-dir", "got")
+    for port, parts in zip(model.graph.output, zip(*answers)):
+        np.testing.assert_allclose(np.load(tamp.folder / "got" / f"{port.name}.npy"), np.concatenate(parts, (axes or {}).get(port.name, 0)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_of_another_batch_runs_right(tamp):
+    check_elements(tamp, classifier([-1, 16]), 3)
+
+
+def test_heads_of_detectors_number_the_rows_of_each_element(tamp):
+    """As RT-DETR and YOLO 10 choose their boxes: GatherElements by places of TopK, twice, and GatherND by arange(batch) and places."""
+    nodes = [m.node("ReduceMax", ["scores"], ["best"], axes=[-1], keepdims=0), m.node("TopK", ["best", "k"], ["v", "i"], axis=-1), m.node("Unsqueeze", ["i", "last"], ["u"], "unsqueeze"),
+             m.node("Tile", ["u", "four"], ["t"]), m.node("GatherElements", ["boxes", "t"], ["chosen"], "chosen", axis=1), m.node("Flatten", ["scores"], ["flat"]),
+             m.node("TopK", ["flat", "k"], ["sorted", "j"], "sort", axis=1), m.node("Div", ["j", "classes"], ["row"]), m.node("Unsqueeze", ["row", "last"], ["rows"], "rows"),
+             m.node("Concat", ["batch", "rows"], ["places"], axis=-1), m.node("GatherND", ["boxes", "places"], ["y"])]
+    weights = [m.ints("k", [4]), m.ints("last", [-1]), m.ints("four", [1, 1, 4]), m.ints("classes", 3), m.ints("batch", np.zeros((1, 4, 1)))]
+    ports = [m.value("boxes", [1, 9, 4]), m.value("scores", [1, 9, 3])], [m.value("y", [1, 4, 4]), m.value("chosen", [1, 4, 4]), m.value("sorted", [1, 4])]
+    check_elements(tamp, m.model(nodes, *ports, weights), 3)
+
+
+def test_constants_of_the_batch_are_repeated(tamp):
+    """Initial states, the sizes of a Resize, and a shape that is written beside other names of the same tensor."""
+    random = np.random.default_rng(1)
+    nodes = [m.node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), m.node("LSTM", ["t", "w", "r", "", "", "h", "c"], ["s", "last", ""], hidden_size=4), m.node("Squeeze", ["s", "one"], ["q"]),
+             m.node("Relu", ["x"], ["a"]), m.node("Identity", ["a"], ["z"]), m.node("Reshape", ["a", "shape"], ["y"]), m.node("Unsqueeze", ["a", "one"], ["map"]), m.node("Resize", ["map", "", "", "sizes"], ["large"], mode="linear")]
+    weights = [m.constant("w", random.standard_normal((1, 16, 3))), m.constant("r", random.standard_normal((1, 16, 4))), m.constant("h", np.full((1, 1, 4), 0.5)), m.constant("c", np.zeros((1, 1, 4))),
+               m.ints("one", [1]), m.ints("shape", [1, 15]), m.ints("sizes", [1, 1, 10, 6])]
+    outputs = [m.value("q", [5, 1, 4]), m.value("last", [1, 1, 4]), m.value("z", [1, 5, 3]), m.value("y", [1, 15]), m.value("large", [1, 1, 10, 6])]
+    check_elements(tamp, m.model(nodes, [m.value("x", [1, 5, 3])], outputs, weights), 2, {"q": 1, "last": 1})
+
+
+def test_what_random_numbers_do_not_tell(tamp):
+    """Elements change each other's results only where a value is beyond a threshold, or by little."""
+    weights = [m.constant("w", np.random.default_rng(1).standard_normal((8, 8)) / 8), m.constant("high", 30.0), m.ints("all", [0, 1]), m.ints("first", [0]), m.ints("three", [3, 8])]
+    product = m.node("MatMul", ["x", "w"], ["p"])
+    for says, *nodes in [
+            ("node 'largest' (ReduceMax): reduces dimension 0 of 'a'", m.node("Abs", ["x"], ["a"]), m.node("ReduceMax", ["a"], ["b"], "largest"), m.node("Div", ["x", "b"], ["y"])),
+            ("node 'count' (ReduceSum): reduces dimension 0 of 'c'", product, m.node("Greater", ["p", "high"], ["g"]), m.node("Cast", ["g"], ["c"], to=m.FLOAT),
+             m.node("ReduceSum", ["c", "all"], ["n"], "count", keepdims=0), m.node("Mul", ["p", "n"], ["y"])),
+            ("node 'sum' (ReduceSum): reduces dimension 0 of 'c'", product, m.node("Sub", ["p", "high"], ["d"]), m.node("Relu", ["d"], ["c"]), m.node("ReduceSum", ["c", "first"], ["n"], "sum"), m.node("Add", ["p", "n"], ["y"])),
+            ("node 'rows' (Expand): repeats 'x' along dimension 0", m.node("Expand", ["x", "three"], ["e"], "rows"), m.node("ReduceSum", ["e", "first"], ["y"])),
+            ("node 'range' (DynamicQuantizeLinear): reduces dimension 0", m.node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "range"), m.node("DequantizeLinear", ["q", "s", "z"], ["y"]))]:
+        tamp("compile", write(tamp, m.model(nodes, [m.value("x", [1, 8])], [m.value("y", None)], weights)), "-o", "out", "--batch", 3, code=2, says="--batch 3: " + says)
+    unread = [m.node("ReduceMax", ["x"], ["nobody"]), m.node("Relu", ["x"], ["y"])]
+    assert compiled(tamp, m.model(unread, [m.value("x", [1, 8])], [m.value("y", [1, 8])]), "--batch", 3)[1] == {"y": [3, 8]}
 
 
 if __name__ == "__main__":
