@@ -61,16 +61,10 @@ inline void wait(Barrier& barrier, uint32_t parity) {
 
 // --- polls ---------------------------------------------------------------------------------------------------------
 
-// Others may run first, and in a loop that would see the same again they do, until one of its words changes.
+// Others may run first. The loop that this look belongs to calls stuck() when it has looked at all that it waits for.
 template <class Word>
 Word look(const Word* word) {
-  note_poll();
-  if (launch->stuck)
-    yield();
-  else if (would_see_the_same(word))
-    sleep();
-  else if (one_in(4))
-    yield();
+  begin_look();
   const Word value = *static_cast<const volatile Word*>(word);
   note_seen(word, sizeof value, value);
   return value;
@@ -91,7 +85,7 @@ inline void cluster_barrier(uint32_t size) {
   if (++current->block->in_cluster_barrier == current->block->threads) changed(&current->block->in_cluster_barrier);
   for (uint32_t member = 0; member < size; ++member) {
     const Block& block = member_of_cluster(member, size);
-    while (block.in_cluster_barrier < block.threads) look(&block.in_cluster_barrier);
+    while (look(&block.in_cluster_barrier) < block.threads) stuck();
   }
 }
 

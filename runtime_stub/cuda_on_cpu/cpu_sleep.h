@@ -1,7 +1,9 @@
 // Stand-in, part 4: fibers that poll memory, and deadlocks.
 //
-// A fiber that polls memory spins until it has seen the same twice, and then sleeps until one of the words that it looked at changes. If
-// all fibers that can run have only polled, for several rounds in a row, that is a deadlock (end_round).
+// A loop of polls calls stuck() at the end of each pass. A pass is in vain if all words that it looked at are still as it saw them. After
+// two of these a fiber sleeps until one of the words changes: two, because a loop may decide by what the pass before saw. Within a pass it
+// never sleeps, however often it looks at the same word: what it has not looked at yet may be there. If all fibers that can run have made
+// nothing but passes in vain, for several rounds in a row, that is a deadlock (end_round).
 #pragma once
 
 #include "cpu_engine.h"
@@ -58,30 +60,27 @@ __attribute__((no_sanitize("thread"))) inline uint64_t value_at(const void* word
 inline void forget_seen() {
   current->seen.clear();
   current->votes = false;
+  current->passes = current->looks = 0;
 }
 
-// True if the running fiber saw this word before, and all that it has seen is still so: it is in a loop of polls, and would see the same
-// again.
-inline bool would_see_the_same(const void* word) {
-  bool again = false, same = true;
+// Whether all that the running fiber has seen is still so.
+inline bool would_see_the_same() {
   for (const Seen& seen : current->seen) {
-    again = again || seen.word == word;
-    same = same && value_at(seen.word, seen.bytes) == seen.value;
+    if (value_at(seen.word, seen.bytes) != seen.value) return false;
   }
-  if (!same) forget_seen();
-  return again && same;
+  return true;
 }
 
 inline void note_seen(const void* word, uint32_t bytes, uint64_t value) {
-  constexpr size_t kMostSeen = 64;
-  std::vector<Seen>& all = current->seen;
-  for (Seen& seen : all) {
+  Fiber& self = *current;
+  ++self.looks;
+  for (Seen& seen : self.seen) {
     if (seen.word != word) continue;
+    if (seen.value != value) self.passes = 0;
     seen.value = value;
     return;
   }
-  if (all.size() == kMostSeen) all.clear();
-  all.push_back({word, value, bytes});
+  self.seen.push_back({word, value, bytes});
 }
 
 inline void sleep() {
@@ -110,9 +109,6 @@ inline void sleep() {
 
 constexpr uint32_t kQuietRounds = 4;       // before stuck() is true
 constexpr uint32_t kMaxQuietRounds = 256;  // of a kernel that goes on polling when it was told
-
-// True once every thread that can run polls in vain. Poll loops ask this on the stand-in and the clock on a GPU.
-inline bool stuck() { return launch->stuck; }
 
 inline bool all_ready_have_polled(uint32_t& ready_count) {
   bool all = true;
@@ -147,10 +143,42 @@ inline bool all_ready_have_polled(uint32_t& ready_count) {
   l.polls_per_round = 64 + 16 * ready_count;
 }
 
-// The running fiber looked at memory that another one may change, and will look again.
+// The running fiber looked in vain at memory that another one may change, and will look again.
 inline void note_poll() {
   current->polled_round = launch->round;
   if (++launch->polls >= launch->polls_per_round) end_round();
+}
+
+// Called at the end of each pass of a loop of polls. True once every thread that can run polls in vain. A GPU's loops ask the clock.
+inline bool stuck() {
+  if (launch->stuck || current->seen.empty()) return launch->stuck;
+  if (!would_see_the_same()) {
+    forget_seen();
+    return false;
+  }
+  note_poll();
+  if (launch->stuck) return true;
+  if (++current->passes < 2)
+    yield();
+  else
+    sleep();
+  return launch->stuck;
+}
+
+// Before a look. A loop that never calls stuck() sleeps as well, after more looks than two passes have.
+inline void begin_look() {
+  const size_t many_looks = 1024 + 16 * current->seen.size();
+  if (launch->stuck) {
+    note_poll();
+    yield();
+  } else if (current->looks < many_looks) {
+    if (one_in(4)) yield();
+  } else if (would_see_the_same()) {
+    note_poll();
+    sleep();
+  } else {
+    forget_seen();
+  }
 }
 
 }  // namespace cuda_on_cpu

@@ -52,9 +52,10 @@ struct Fiber {
   Parked parked;
   const void* object;             // what it is parked on
   uint32_t next_waiter;           // of the same Barrier: number of the thread in its vEU plus 1
-  uint32_t polled_round;          // last round in which it polled
+  uint32_t polled_round;          // last round in which it polled in vain
   uint32_t naps;                  // how often it slept
-  std::vector<Seen> seen;         // since it did anything but poll and vote
+  std::vector<Seen> seen;         // since it did anything but poll and vote, or a pass was not in vain
+  uint32_t looks, passes;         // since then; passes: in vain, with the same values
   bool votes;                     // it was in a collective since then
   std::vector<AsyncCopy> copies;  // cp.async, in order; [first_copy, end) are not done
   size_t first_copy;

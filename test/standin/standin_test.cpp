@@ -396,6 +396,57 @@ TEST_CASE("who sleeps until a word changes wakes when it does") {
   for (uint32_t i = 0; i < words.size; ++i) CHECK(words[i] == 1);
 }
 
+// vEU 1 makes words; vEU 0 waits for all of them, looking at each many times in a pass, and signals; vEU 2 waits for the signal.
+__global__ void look_again(uint32_t* words, int count, uint32_t* event, uint32_t* gave_up) {
+  const int first = static_cast<int>(threadIdx.x) % count;
+  if (blockIdx.x == 1) {
+    if (static_cast<int>(threadIdx.x) < count) cuda_on_cpu::publish(words + threadIdx.x, 1u);
+    return;
+  }
+  bool there = false;
+  while (!there && !cuda_on_cpu::stuck()) {
+    there = true;
+    if (blockIdx.x == 2) there = rk::poll(event) != 0;
+    for (int i = 0; i < 20 * count && blockIdx.x == 0; ++i) there = there && rk::poll(words + (first + i / 20) % count) != 0;
+  }
+  if (!there) atomicAdd(gave_up, 1u);
+  __syncthreads();
+  if (blockIdx.x == 0 && threadIdx.x == 0) rk::signal(event);
+}
+
+TEST_CASE("who looks at a word many times in a pass is not stuck") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 9u)));
+  const int count = GENERATE(1, 3, 32);
+  DeviceArray<uint32_t> words(32), event(1), gave_up(1);
+  REQUIRE(launch(look_again, 3, 64, 0, words.data, count, event.data, gave_up.data) == cudaSuccess);
+  CHECK(gave_up[0] == 0);
+}
+
+// Looks that were asked for in the pass before, as in recurrent gangs: a word is seen one pass after it is there.
+__global__ void look_ahead(uint32_t* word, uint32_t* gave_up, int work) {
+  if (blockIdx.x == 1) {
+    float v = 1;
+    for (int i = 0; i < work; ++i) v = rk::warp_max(v);
+    if (threadIdx.x == 0) cuda_on_cpu::publish(word, 1u);
+    return;
+  }
+  uint32_t seen = rk::poll(word);
+  for (;;) {
+    if (__all_sync(rk::kFullMask, seen != 0)) return;
+    seen = rk::poll(word);
+    if (__any_sync(rk::kFullMask, cuda_on_cpu::stuck())) break;
+  }
+  atomicAdd(gave_up, 1u);
+}
+
+TEST_CASE("who decides by what the pass before saw is not stuck") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 33u)));
+  const int work = GENERATE(0, 1, 10, 100, 1000);
+  DeviceArray<uint32_t> word(1), gave_up(1);
+  REQUIRE(launch(look_ahead, 2, 32, 0, word.data, gave_up.data, work) == cudaSuccess);
+  CHECK(gave_up[0] == 0);
+}
+
 // A waiter warp whose lanes poll and then vote: the collectives must not look like progress.
 __global__ void vote_in_vain(uint32_t* event, uint32_t* gave_up) {
   for (;;) {
