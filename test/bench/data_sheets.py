@@ -22,6 +22,7 @@ MODELS = {"h200": (4800, 128), "a100": (1555, 64), "rtx4090": (1008, 128), "rtx5
 # to be Hopper's.
 GPUS = {
     "h200nvl": ("NVIDIA H200 NVL", "h200", "sm_90a", 132, 1.785, 50 * MB, 4800, 128, 1, ["H200 NVL*"]),
+    "h100": ("NVIDIA H100 SXM", "h200", "sm_90a", 132, 1.98, 50 * MB, 3350, 128, 1, ["H100*"]),
     "h100pcie": ("NVIDIA H100 PCIe", "h200", "sm_90a", 114, 1.755, 50 * MB, 2039, 128, 1, ["H100 PCIe*"]),
     "b200": ("NVIDIA B200", "h200", "sm_100a", 148, 1.965, 132644864, 7680, 128, 1, ["B200*", "GB200*"]),
     "a30": ("NVIDIA A30", "a100", "sm_80", 56, 1.44, 24 * MB, 933, 64, 1, ["A30"]),
@@ -34,6 +35,14 @@ GPUS = {
     # Boards of this family do not report which they are, so no name selects this vDevice.
     "agxorin": ("NVIDIA Jetson AGX Orin 64 GB", "a100", "sm_87", 16, 1.3, 4 * MB, 204.8, 128, 1, []),
 }
+
+
+GROUPS = 8  # of SMs, on each of these GPUs; a cluster lies within one
+
+
+def sms_in_clusters(sms):
+    """How many SMs clusters of four have at least. Which SMs are switched off differs from GPU to GPU, two by two, so a group has two too many at most."""
+    return sms - 2 * (GROUPS - (sms // 2 - GROUPS) % 2)
 
 
 def three_digits(value):
@@ -49,11 +58,12 @@ def vdevice(name):
     scales = {"fp32_tflops": size * lanes / model_lanes, "tf32_tflops": size * tensor, "fp16_tflops": size * tensor, "l2_gb_per_s": size,
               "dram_gb_per_s": memory / model_memory, "launch_us": 1}
     own = {"name": name, "description": f"{product}; costs scaled from the data sheet and the {like}, unchecked", "arch": arch, "gpus": gpus, "sms": sms,
-           "clock_ghz": clock, "l2_bytes": l2_bytes}
+           "clock_ghz": clock, "l2_bytes": l2_bytes, "sms_in_clusters": sms_in_clusters(sms)}
     made = {}
     for key, value in model.items():
-        # How many clusters a GPU holds follows from which of its SMs are switched off; no data sheet says it.
-        if key in ("costs", "sms_in_clusters", "weight_stage_bytes_in_clusters", "input_stages_in_clusters", "input_stage_bytes_in_clusters") or key == "gpus" and not gpus:
+        if key == "costs" or key == "gpus" and not gpus:
+            continue
+        if arch != "sm_90a" and key.endswith("in_clusters"):  # nobody knows how the SMs of others are grouped
             continue
         by = scales.get(key, model["clock_ghz"] / clock if key.endswith("_us") else None)
         made[key] = own[key] if key in own else value if by is None else three_digits(value * by)

@@ -759,7 +759,7 @@ def test_splits_of_a_product_on_a_cluster(tamp):
         assert any("cluster, moments, rounded" in (name or "") for name in chosen) == (precision == "tf32"), chosen
         assert "__cluster_dims__(4, 1, 1)" in source and "kCluster = 4;" in source
         assert f"kProductsOverInputs = {'false' if keeps else 'true'};" in source  # 99 rows do not fit three stages
-    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h100")
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "b200")
     assert "__cluster_dims__" not in (tamp.folder / "made" / "model.cu").read_text()
 
 

@@ -306,6 +306,11 @@ TEST_CASE("a measured GPU is a vDevice like its own, or like the newest that is 
   const auto with = [&](const std::string& from, const std::string& to) {
     return std::string(other).replace(other.find(from), from.size(), to);
   };
+  // Another product of the same architecture may have its SMs in other groups, of which clusters take fewer.
+  CHECK(own.sms_in_clusters == read_vdevice("h200").sms_in_clusters);
+  const std::string fewer = with("sms 132", "sms 78");
+  CHECK(parse_vdevice(vdevice_text("mine", parse_measurements(fewer)), "").sms_in_clusters == 60);
+  CHECK(parse_vdevice(vdevice_text("mine", parse_measurements(with("sms 132", "sms 16"))), "").sms_in_clusters == 0);
   // sm_100 has a vDevice; a newer GPU has the newest one's layout, and its own architecture.
   CHECK(parse_vdevice(vdevice_text("mine", parse_measurements(with("capability 90", "capability 110"))), "").arch == "sm_110");
   const VDevice small = parse_vdevice(vdevice_text("mine", parse_measurements(with("smem_bytes 232448", "smem_bytes 101376"))), "");

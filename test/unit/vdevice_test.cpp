@@ -1,9 +1,12 @@
 // vDevices are data that users may write themselves: what is read, and what is refused in which words.
 #include "compiler/ir/vdevice.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "compiler/support/error.h"
 #include "compiler/support/files.h"
@@ -59,6 +62,48 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
   }
   for (const char* name : {"h200", "h100", "b200", "rtx5090", "rtxpro6000"}) CHECK(read_vdevice(name).dependent_kernel_edge_us.has_value());
   for (const char* name : {"a100", "a10", "agxorin", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
+}
+
+// What NVIDIA's programming guide says of each compute capability, and what tamp uses of it.
+TEST_CASE("a built-in vDevice has all that its architecture has") {
+  struct Row {
+    const char* arch;
+    int64_t smem_kb;  // of a block, at most
+    bool tf32, dependent_launch, boxes, clusters;
+  };
+  const Row rows[] = {
+      {"sm_75", 64, false, false, false, false}, {"sm_80", 163, true, false, false, false}, {"sm_86", 99, true, false, false, false},
+      {"sm_87", 163, true, false, false, false}, {"sm_89", 99, true, false, false, false},  {"sm_90a", 227, true, true, true, true},
+      {"sm_100a", 227, true, true, true, false}, {"sm_120", 99, true, true, false, false},
+  };
+  const VDevice h200 = read_vdevice("h200");
+  for (const std::string& name : builtin_vdevices()) {
+    INFO(name);
+    const VDevice d = read_vdevice(name);
+    if (d.arch == "cpu") continue;
+    const Row* const row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& r) { return r.arch == d.arch; });
+    REQUIRE(row != std::end(rows));  // sm_90 and sm_100 are none: their wgmma, or tcgen05, is of sm_90a and sm_100a alone
+    CHECK(d.smem_bytes == row->smem_kb * 1024);
+    CHECK(d.registers_per_sm == 65536);
+    CHECK(d.fp16);
+    CHECK(d.tf32 == row->tf32);
+    CHECK(d.bf16 == row->tf32);
+    CHECK(d.default_precision == (row->tf32 ? Precision::tf32 : Precision::fp32));
+    CHECK(d.dependent_kernel_edge_us.has_value() == row->dependent_launch);
+    CHECK((d.input_stages > 0) == row->boxes);
+    CHECK((d.sms_in_clusters > 0) == row->clusters);
+    CHECK(d.sms_in_clusters <= d.sms);
+    if (d.smem_bytes != h200.smem_bytes) continue;
+    // Shared memory is divided as it was found to be best.
+    CHECK(std::tie(d.weight_stages, d.weight_stage_bytes, d.input_stages, d.input_stage_bytes) ==
+          std::tie(h200.weight_stages, h200.weight_stage_bytes, h200.input_stages, h200.input_stage_bytes));
+    CHECK(
+        std::tie(d.input_stages_of_batches, d.weight_stages_of_batches, d.weight_stages_of_rows, d.weight_stage_bytes_of_rows) ==
+        std::tie(h200.input_stages_of_batches, h200.weight_stages_of_batches, h200.weight_stages_of_rows, h200.weight_stage_bytes_of_rows));
+    if (row->clusters)
+      CHECK(std::tie(d.weight_stage_bytes_in_clusters, d.input_stages_in_clusters, d.input_stage_bytes_in_clusters) ==
+            std::tie(h200.weight_stage_bytes_in_clusters, h200.input_stages_in_clusters, h200.input_stage_bytes_in_clusters));
+  }
 }
 
 TEST_CASE("where products lie over the input stages there are more of these, and bodies may use their room") {
