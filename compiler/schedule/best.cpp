@@ -20,6 +20,8 @@ namespace {
 // How many rTasks `list` may place here, in all of its plans together: one to three seconds of one core. With a quarter of this number
 // `list` gains a third as much on inception_v3, with this number nine tenths.
 constexpr int64_t kMostRTasks = 4'000'000;
+// And how many rOperators: each takes as long as some rTasks, since all vEUs are compared for it.
+constexpr int64_t kMostROperators = 1'500'000;
 
 }  // namespace
 
@@ -30,7 +32,8 @@ Plan best(const PolicyInput& input) {
   of_wavefront.chosen = name_of(Policy::wavefront);
   const double wavefront_us = simulator.run(of_wavefront, execution);
   PolicyInput limited = input;
-  limited.options.search_plans = std::min(input.options.search_plans, kMostRTasks / (1 + static_cast<int64_t>(of_wavefront.order.size())));
+  const int64_t rtasks = static_cast<int64_t>(of_wavefront.order.size()), rops = std::ranges::count(input.is_view, false);
+  limited.options.search_plans = std::min({input.options.search_plans, kMostRTasks / (1 + rtasks), kMostROperators / (1 + rops)});
   Plan least = of_wavefront;
   double least_us = wavefront_us * worth_of(execution);
   std::vector<std::string> said = {fmt::format("wavefront {:.1f}", wavefront_us)};

@@ -48,7 +48,9 @@ class Gaps {
   // `early_us`: Cost::early_us.
   Place find(double ready_us, double us, double early_us = 0) const {
     const auto ends_before = [](const std::pair<double, double>& gap, double at_us) { return gap.second < at_us; };
-    const auto first = std::lower_bound(gaps_.begin(), gaps_.end(), ready_us + us, ends_before);  // gaps are in order and apart
+    // Gaps are in order and apart; most often only the last one is late enough.
+    const bool is_last = gaps_.size() == 1 || ends_before(gaps_[gaps_.size() - 2], ready_us + us);
+    const auto first = is_last ? gaps_.end() - 1 : std::lower_bound(gaps_.begin(), gaps_.end(), ready_us + us, ends_before);
     for (size_t i = static_cast<size_t>(first - gaps_.begin()); i < gaps_.size(); ++i) {
       const double begin_us = std::max(gaps_[i].first + early_us, ready_us);
       if (begin_us + us <= gaps_[i].second) return {i, begin_us};
@@ -140,14 +142,16 @@ class Lanes {
     std::vector<Option> options;
     options.reserve(gaps_.size());
     for (size_t veu = 0; veu < gaps_.size(); ++veu) options.push_back(option(veu));
-    std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
+    if (p.rtasks > 1)
+      std::make_heap(options.begin(), options.end(), std::greater<>{});
+    else
+      std::iter_swap(options.begin(), std::min_element(options.begin(), options.end()));
     Finish finish = begin_finish(p);
     for (int64_t index = 0; index < p.rtasks; ++index) {
-      const auto [begin_us, free_us, veu] = earliest.top();
-      earliest.pop();
+      const auto [begin_us, free_us, veu] = options.front();
       gaps_[veu].take(gaps_[veu].find(begin_us, taken_us, early_us), taken_us, d.rtask_us);
       note(finish, {{rop, phase, p.taken(index)}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
-      earliest.push(option(veu));
+      if (index + 1 < p.rtasks) replace_first(options, option(veu));
     }
     return finish;
   }
@@ -271,11 +275,13 @@ class List {
     return choice;
   }
 
-  Draft place(const Choice& choice) const {
+  // Fills draft_.
+  void place(const Choice& choice) {
     static const RKernel kNothing;
     const size_t count = candidates_.size();
-    Draft draft;
-    draft.waits = input_.producers;
+    Draft& draft = draft_;
+    draft.rkernels.clear();
+    if (draft.waits.empty()) draft.waits = input_.producers;
     for (size_t i = 0; i < count; ++i) draft.rkernels.push_back(candidates_[i].empty() ? &kNothing : &candidates_[i][choice.rkernel[i]]);
     std::vector<double> rank_us(count, 0);
     std::vector<size_t> missing(count, 0);
@@ -302,7 +308,6 @@ class List {
       }
     }
     draft.order = lanes.in_order();
-    return draft;
   }
 
   // A rOperator that runs beside others gets the rKernel that is fastest on its part of the vEUs.
@@ -314,10 +319,10 @@ class List {
 
   Trial trial(Choice choice) {
     ++plans_;
-    Draft draft = place(choice);
-    const double us = simulator_.run(draft, input_.options.execution);
-    Trial result{std::move(choice), us, critical_path(draft)};
-    if (us < best_us_ - kGainUs) best_ = std::move(draft), best_us_ = us;
+    place(choice);
+    const double us = simulator_.run(draft_, input_.options.execution);
+    Trial result{std::move(choice), us, critical_path(draft_)};
+    if (us < best_us_ - kGainUs) best_ = draft_, best_us_ = us;
     return result;
   }
 
@@ -347,8 +352,9 @@ class List {
     while (better && may_try()) {
       better = false;
       std::vector<size_t> order = at.path;
+      const std::set<size_t> in_path(at.path.begin(), at.path.end());
       for (size_t i = 0; i < candidates_.size(); ++i) {
-        if (!candidates_[i].empty() && std::find(at.path.begin(), at.path.end(), i) == at.path.end()) order.push_back(i);
+        if (!candidates_[i].empty() && !in_path.contains(i)) order.push_back(i);
       }
       std::set<size_t> levels;
       for (const size_t rop : order) {
@@ -405,6 +411,7 @@ class List {
   std::vector<std::vector<size_t>> consumers_;
   std::vector<bool> alone_;    // per rOperator: nothing else in its wave
   std::vector<size_t> level_;  // per rOperator: length of the longest way from the inputs
+  Draft draft_;  // the newest plan
   Draft best_;
   double best_us_ = 0;
   int64_t plans_ = 0;

@@ -34,19 +34,6 @@ namespace {
 
 constexpr double kLeastUs = 0.3;  // no rTask takes less; those that nobody has measured have rtask_us at least
 
-// Replaces the least element of a heap, which is its first.
-template <class T>
-void replace_first(std::vector<T>& heap, const T& by) {
-  size_t at = 0;
-  for (size_t child = 1; child < heap.size(); child = 2 * at + 1) {
-    if (child + 1 < heap.size() && heap[child + 1] < heap[child]) ++child;
-    if (by < heap[child]) break;
-    heap[at] = heap[child];
-    at = child;
-  }
-  heap[at] = by;
-}
-
 }  // namespace
 
 Timetable::Timetable(const select::Machine& machine, double start_us)

@@ -50,6 +50,19 @@ class ReadyTimes {
   std::vector<Single> singles_;
 };
 
+// Replaces the least element of a heap, which is its first.
+template <class T>
+void replace_first(std::vector<T>& heap, const T& by) {
+  size_t at = 0;
+  for (size_t child = 1; child < heap.size(); child = 2 * at + 1) {
+    if (child + 1 < heap.size() && heap[child + 1] < heap[child]) ++child;
+    if (by < heap[child]) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = by;
+}
+
 class Timetable {
  public:
   explicit Timetable(const select::Machine& machine, double start_us = 0);
