@@ -53,6 +53,18 @@ class AllowPadding {
   bool before_;
 };
 
+// Counts a body as long as this object lives.
+class Deeper {
+ public:
+  explicit Deeper(size_t& depth) : depth_(depth) { ++depth_; }
+  ~Deeper() { --depth_; }
+  Deeper(const Deeper&) = delete;
+  Deeper& operator=(const Deeper&) = delete;
+
+ private:
+  size_t& depth_;
+};
+
 bool is_readable(const Node& node, const Scope& scope) {
   for (const std::string& name : node.inputs) {
     if (!name.empty() && !scope.find(name)->valid()) return false;
@@ -197,6 +209,9 @@ std::vector<TensorId> GraphImport::import_call(Subgraph& body, const std::vector
 
 std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place,
                                                const Scope& outer) {
+  if (depth_ >= kMaxBodyDepth)
+    throw unsupported(fmt::format("{}: functions and control flow nest deeper than {}, which is the limit", place.where, kMaxBodyDepth));
+  const Deeper deeper(depth_);
   const size_t refused_before = refusals_.lines.size();
   read_body(body, place);
   unrolled_ += body.size;

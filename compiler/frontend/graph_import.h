@@ -28,6 +28,7 @@ namespace tamp::frontend {
 // counts as several.
 inline constexpr int64_t kMaxUnrolledNodes = 100'000;
 inline constexpr size_t kMaxFunctionDepth = 64;                           // calls within calls
+inline constexpr size_t kMaxBodyDepth = 64;                               // bodies of functions and of control flow within each other
 inline constexpr int64_t kMaxFunctionBytes = int64_t{512} * 1024 * 1024;  // of all bodies: they may hold constants
 
 // The values by name that a graph sees: its own and, in a body, those of the graphs around it. A none id = refused.
@@ -68,6 +69,7 @@ class GraphImport {
   int64_t opset_;                                  // of the graph that is being imported
   TensorSource source_;
   int64_t unrolled_ = 0, function_bytes_ = 0;
+  size_t depth_ = 0;  // how many bodies are being imported, each within the one before
 };
 
 }  // namespace tamp::frontend
