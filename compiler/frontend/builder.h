@@ -41,6 +41,8 @@ class Builder {
   };
   std::map<TensorId, Padded> padded;
   ModelWords words;
+  // Sequences of tensors, which exist at import alone: a constant that nobody reads stands for one wherever a value has a TensorId.
+  std::map<TensorId, std::vector<TensorId>> sequences;
   bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results

@@ -36,7 +36,9 @@ const OpRow& call_row() {
                            const std::vector<TensorId> results = n.run_body("body", operands);
                            for (size_t k = 0; k < n.output_count(); ++k) n.result(k, results[k]);
                          },
-                         ""};
+                         "",
+                         "",
+                         /*takes_sequences=*/true};
   return row;
 }
 
@@ -64,6 +66,15 @@ class Deeper {
  private:
   size_t& depth_;
 };
+
+// Sequences go only where the importer knows that they are some.
+void expect_tensors(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, const std::string& where) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].valid() || !builder.sequences.contains(inputs[i])) continue;
+    throw unsupported(fmt::format("{}: input {} ('{}') is a sequence, supported: a tensor; of sequences SequenceAt and its like", where, i,
+                                  printable(node.inputs[i])));
+  }
+}
 
 bool is_readable(const Node& node, const Scope& scope) {
   for (const std::string& name : node.inputs) {
@@ -124,6 +135,7 @@ void GraphImport::import_node(onnx::NodeProto& proto, size_t index, Scope& scope
 void GraphImport::import_one(const Node& node, const OpRow& row, const std::string& where, const Place& place, Scope& scope) {
   std::vector<TensorId> inputs;
   for (const std::string& name : node.inputs) inputs.push_back(name.empty() ? TensorId() : *scope.find(name));
+  if (!row.takes_sequences) expect_tensors(builder_, node, inputs, where);
   NodeImport::Context context{where, place.prefix, place.suffix, {}};
   context.run_body = [&](Subgraph& body, const std::string& name, const std::vector<TensorId>& operands, int64_t iteration) {
     const std::string which = iteration < 0 ? "" : fmt::format(", iteration {}", iteration);
@@ -135,7 +147,7 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
   const std::optional<Builder::Padded> padded =
       &row == &call_row() ? std::nullopt : padding_after(builder_, node, inputs, row.domain.empty(), where);
   NodeImport import(builder_, node, std::move(context), std::move(inputs));
-  const AllowPadding allowed(builder_, padded.has_value());
+  const AllowPadding allowed(builder_, padded.has_value() || handles_padding(node, row.domain.empty()));
   row.import(import);
   const std::vector<TensorId> results = import.finish();
   if (padded) builder_.padded[results.at(0)] = *padded;

@@ -27,9 +27,19 @@ bool is_true(const NodeImport& n, TensorId id, const std::string& what) {
 struct Stack {
   std::vector<TensorId> pieces;
 
+  // The result of no iteration, which has the shape that `example`, a piece of one, leads to.
+  static TensorId of_none(NodeImport& n, int64_t given_axis, TensorId example) {
+    Shape shape = n.shape(example);
+    const int64_t axis = n.axis(given_axis, static_cast<int64_t>(shape.size()) + 1, "the axis of a scan output");
+    shape.insert(shape.begin() + axis, 0);
+    return n.expand(n.cast(n.constant_f32(0), n.dtype(example)), shape);
+  }
+
   TensorId join(NodeImport& n, int64_t given_axis, size_t number, bool last_first = false) {
     if (last_first) std::reverse(pieces.begin(), pieces.end());
-    if (pieces.empty()) throw n.refuse(fmt::format("result {} is of no iteration, so that its shape is not known", number));
+    for (const TensorId piece : pieces) {
+      if (n.is_sequence(piece)) throw n.bad(fmt::format("result {} is a sequence in each iteration, expected a tensor", number));
+    }
     const Shape one = n.shape(pieces[0]);
     const int64_t axis = n.axis(given_axis, static_cast<int64_t>(one.size()) + 1, "the axis of a scan output");
     Shape part = one;
@@ -80,6 +90,13 @@ TensorId piece_of(NodeImport& n, TensorId x, int64_t axis, int64_t i) {
   return n.reshape(piece, shape);
 }
 
+// A piece of an x that has none.
+TensorId zeros_like_piece(NodeImport& n, TensorId x, int64_t axis) {
+  Shape shape = n.shape(x);
+  shape.erase(shape.begin() + axis);
+  return n.expand(n.cast(n.constant_f32(0), n.dtype(x)), shape);
+}
+
 }  // namespace
 
 void import_if(NodeImport& n) {
@@ -92,6 +109,16 @@ void import_if(NodeImport& n) {
   }
   for (size_t k = 0; k < results.size(); ++k) n.result(k, results[k]);
 }
+
+namespace {
+
+std::vector<TensorId> operands_of_iteration(NodeImport& n, int64_t i, TensorId condition, const std::vector<TensorId>& carried) {
+  std::vector<TensorId> operands = {n.constant_i64({i}, {}), condition};
+  operands.insert(operands.end(), carried.begin(), carried.end());
+  return operands;
+}
+
+}  // namespace
 
 // A condition counts only if the node has one to begin with; the body's own is ignored otherwise.
 void import_loop(NodeImport& n) {
@@ -107,9 +134,7 @@ void import_loop(NodeImport& n) {
   for (int64_t i = 0; static_cast<double>(i) < trips; ++i) {
     const std::string when = i == 0 ? "the condition" : fmt::format("the condition after {} iterations", i);
     if (has_condition && !is_true(n, condition, when)) break;
-    std::vector<TensorId> operands = {n.constant_i64({i}, {}), condition};
-    operands.insert(operands.end(), carried.begin(), carried.end());
-    const std::vector<TensorId> made = n.run_body("body", operands, i);
+    const std::vector<TensorId> made = n.run_body("body", operands_of_iteration(n, i, condition, carried), i);
     if (made.empty()) throw n.bad("attribute 'body' has no outputs, expected a condition");
     expect_results(n, made.size() - 1, carried.size());
     if (has_condition) condition = made[0];
@@ -117,8 +142,17 @@ void import_loop(NodeImport& n) {
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].pieces.push_back(made[1 + carried.size() + k]);
   }
   for (size_t k = 0; k < carried.size(); ++k) n.result(k, carried[k]);
+  std::vector<TensorId> example;  // what an iteration would make, where there is none: only shapes and types are taken from it
   for (size_t k = 0; k < stacks.size(); ++k) {
-    if (n.wants(carried.size() + k)) n.result(carried.size() + k, stacks[k].join(n, 0, carried.size() + k));
+    const size_t number = carried.size() + k;
+    if (!n.wants(number)) continue;
+    if (!stacks[k].pieces.empty()) {
+      n.result(number, stacks[k].join(n, 0, number));
+      continue;
+    }
+    if (example.empty()) example = n.run_body("body", operands_of_iteration(n, 0, condition, carried), 0);
+    expect_results(n, example.size() - 1, carried.size());
+    n.result(number, Stack::of_none(n, 0, example.at(1 + number)));
   }
 }
 
@@ -161,8 +195,19 @@ void import_scan(NodeImport& n) {
     for (size_t k = 0; k < stacked; ++k) stacks[k].pieces.push_back(made[states + k]);
   }
   for (size_t k = 0; k < states; ++k) n.result(k, carried[k]);
+  std::vector<TensorId> example;  // as of Loop
   for (size_t k = 0; k < stacked; ++k) {
-    if (n.wants(states + k)) n.result(states + k, stacks[k].join(n, output_axes[k], states + k, in_front[k]));
+    if (!n.wants(states + k)) continue;
+    if (steps > 0) {
+      n.result(states + k, stacks[k].join(n, output_axes[k], states + k, in_front[k]));
+      continue;
+    }
+    if (example.empty()) {
+      std::vector<TensorId> operands = carried;
+      for (size_t i = 0; i < scanned; ++i) operands.push_back(zeros_like_piece(n, n.in(states + i), axes[i]));
+      example = n.run_body("body", operands, 0);
+    }
+    n.result(states + k, Stack::of_none(n, output_axes[k], example.at(states + k)));
   }
 }
 

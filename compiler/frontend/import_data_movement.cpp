@@ -198,9 +198,30 @@ void import_transpose(NodeImport& n) {
   n.result(0, is_identity(perm) && perm.size() == shape.size() ? x : n.add(Transpose{perm}, {x}));
 }
 
+namespace {
+
+// x[.., :count, ..] with a count that is known only at run time: as much as it can be at most, of which `count` is valid.
+bool slice_to_count(NodeImport& n) {
+  if (n.version() < 10 || n.is_constant(n.in(2))) return false;
+  const std::optional<Counted> end = n.counted(n.in(2));
+  const std::optional<Ints> axes = end ? n.optional_ints(3, "axes") : std::nullopt,
+                            steps = end ? n.optional_ints(4, "steps") : std::nullopt;
+  if (!end || n.ints(1, "starts") != Ints{0} || steps.value_or(Ints{1}) != Ints{1} || axes.value_or(Ints{0}).size() != 1) return false;
+  const TensorId x = n.in(0);
+  const int64_t axis = n.axis(axes.value_or(Ints{0})[0], n.rank(x)), extent = n.shape(x)[static_cast<size_t>(axis)];
+  TensorId part = n.slice_axis(x, axis, 0, std::min(extent, end->most));
+  if (part == x) part = n.elementwise(ElementwiseOp::identity, {x});  // x itself stays whole
+  const TensorId count = extent < end->most ? n.elementwise(ElementwiseOp::min, {end->count, n.constant_i64({extent}, {1})}) : end->count;
+  n.padded_result(0, part, count, axis);
+  return true;
+}
+
+}  // namespace
+
 void import_slice(NodeImport& n) {
   n.expect_inputs(n.version() < 10 ? 1 : 3, n.version() < 10 ? 1 : 5);
   n.expect_outputs(1);
+  if (slice_to_count(n)) return;
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const SliceArguments given = slice_arguments(n, n.rank(x));

@@ -262,8 +262,8 @@ void import_tensor_scatter(NodeImport& n) {
       throw n.bad(
           fmt::format("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]));
     }
-    const int64_t last = mode == "circular" ? shape[along] - 1 : shape[along] - given[along];
-    for (const int64_t index : n.is_constant(first) ? n.flat_ints(first) : Ints()) {
+    const int64_t last = shape[along] - given[along];  // in mode circular every place is one of the axis
+    for (const int64_t index : mode == "linear" && n.is_constant(first) ? n.flat_ints(first) : Ints()) {
       if (index < 0 || index > last) throw n.bad(fmt::format("input write_indices has {}, expected 0 to {}", index, last));
     }
     Shape across(shape.size(), 1);
@@ -279,17 +279,44 @@ void import_tensor_scatter(NodeImport& n) {
   n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
 }
 
+namespace {
+
+// The operands indices and updates of ScatterND where only the first `count` entries along a dimension of both are valid, as NonZero leads
+// to them (masked_scatter): cut to a common extent, with a mask of what is valid that broadcasts to the front of the indices.
+struct Updates {
+  TensorId indices, updates, is_valid;  // no is_valid: all are
+};
+
+Updates valid_updates(NodeImport& n) {
+  const std::optional<Builder::Padded> places = n.padding(n.in(1)), values = n.padding(n.in(2));
+  if (n.padding(n.in(0))) throw n.refuse("how many entries data has is known only at run time, supported: a shape that is known");
+  if (!places && !values) return {n.in(1), n.in(2), TensorId()};
+  const int64_t rank = n.rank(n.in(1));
+  if (!places || !values || places->axis != values->axis || places->axis >= rank - 1 || !n.is_same_count(places->count, values->count)) {
+    throw n.refuse(
+        "how many entries indices or updates have is known only at run time, supported: as many updates as indices, cut to the same count");
+  }
+  const auto axis = static_cast<size_t>(places->axis);
+  const int64_t extent = std::min(n.shape(n.in(1))[axis], n.shape(n.in(2))[axis]);
+  const TensorId at = counting(n, extent, static_cast<size_t>(rank - 1), axis);
+  return {n.slice_axis(n.in(1), places->axis, 0, extent), n.slice_axis(n.in(2), places->axis, 0, extent),
+          n.elementwise(ElementwiseOp::less, {at, places->count})};
+}
+
+}  // namespace
+
 // Row numbers in x with its selected dimensions joined to one. A row that is out of range in any of these dimensions gets a number behind
 // the last row.
 void import_scatter_nd(NodeImport& n) {
   n.expect_inputs(3, 3);
   n.expect_outputs(1);
-  const TensorId x = n.in(0), updates = n.in(2);
-  n.expect_same_dtype({x, updates});
+  n.expect_same_dtype({n.in(0), n.in(2)});
+  const TensorId x = n.in(0);
+  const auto [all_indices, updates, is_valid] = valid_updates(n);
   const ScatterKind kind = scatter_kind(n);
-  const Shape shape = n.shape(x), given = n.shape(n.in(1));
+  const Shape shape = n.shape(x), given = n.shape(all_indices);
   if (shape.empty()) throw n.bad("data is a scalar, expected at least one dimension");
-  const size_t coordinates = coordinates_of(n, n.in(1), shape.size());
+  const size_t coordinates = coordinates_of(n, all_indices, shape.size());
   const Shape front = part_of(given, 0, given.size() - 1), wanted = joined(front, part_of(shape, coordinates, shape.size()));
   if (n.shape(updates) != wanted) {
     throw n.bad(fmt::format("updates have shape {}, expected {} for data of shape {} and indices of shape {}", shape_text(n.shape(updates)),
@@ -301,7 +328,7 @@ void import_scatter_nd(NodeImport& n) {
   const int64_t rows = element_count(selected), width = element_count(shape) / rows, count = element_count(front);
   TensorId place;
   for (size_t d = 0; d < coordinates; ++d) {
-    const TensorId indices = checked_indices(n, column(n, n.in(1), static_cast<int64_t>(d)), shape[d], static_cast<int64_t>(d));
+    const TensorId indices = checked_indices(n, column(n, all_indices, static_cast<int64_t>(d)), shape[d], static_cast<int64_t>(d));
     if (coordinates == 1) {
       place = indices;
       continue;
@@ -312,6 +339,7 @@ void import_scatter_nd(NodeImport& n) {
                                                    n.elementwise(ElementwiseOp::less, {counted, n.constant_i64(shape[d])})});
     place = plus(n, place, n.elementwise(ElementwiseOp::where, {is_inside, times(n, counted, steps[d]), n.constant_i64(rows)}));
   }
+  if (is_valid.valid()) place = n.elementwise(ElementwiseOp::where, {is_valid, place, n.constant_i64(rows)});
   const Scattering scattering{n.reshape(x, {rows, width}), n.reshape(place, {count, 1}), n.reshape(updates, {count, width}), 0, kind};
   n.result(0, n.reshape(scattered(n, scattering, /*rows=*/true), shape));
 }

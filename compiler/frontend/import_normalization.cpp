@@ -18,13 +18,17 @@ void expect_test_mode(NodeImport& n) {
 void import_batch_normalization(NodeImport& n) {
   n.expect_inputs(5, 5);
   n.expect_outputs(n.version() >= 14 ? 3 : 5);
+  if (n.version() >= 14 && n.attr_flag("training_mode", false)) {
+    throw n.refuse(
+        "attribute 'training_mode' is 1 (it normalises by the batch at hand), supported: 0, as models have it that are exported after "
+        "eval()");
+  }
   for (size_t k = 1; k < n.output_count(); ++k) {
     if (n.wants(k)) throw n.refuse(fmt::format("output {} is used, which is of training only; supported: Y alone", k));
   }
   if (n.version() == 1) n.ignore("consumed_inputs");
   if (n.version() < 7) expect_test_mode(n);
   if (n.version() < 9 && !n.attr_flag("spatial", true)) throw n.refuse("attribute 'spatial' is 0, supported: 1");
-  if (n.version() >= 14 && n.attr_flag("training_mode", false)) throw n.refuse("attribute 'training_mode' is 1, supported: 0");
   n.ignore("momentum");
   const float epsilon = n.attr_float("epsilon", 1e-5F);
 

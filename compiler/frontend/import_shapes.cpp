@@ -174,6 +174,12 @@ void import_shape(NodeImport& n) {
   const auto clamp = [&](int64_t index) { return index < -rank ? 0 : index < 0 ? index + rank : std::min(index, rank); };
   const int64_t start = n.version() >= 15 ? clamp(n.attr_int("start", 0)) : 0;
   const int64_t end = n.version() >= 15 ? clamp(n.attr_int("end", rank)) : rank;
+  if (const std::optional<Builder::Padded> padded = n.padding(n.in(0)); padded && start <= padded->axis && padded->axis < end) {
+    std::vector<TensorId> parts;
+    for (int64_t d = start; d < end; ++d)
+      parts.push_back(d == padded->axis ? padded->count : n.constant_i64({shape[static_cast<size_t>(d)]}, {1}));
+    return n.result(0, parts.size() == 1 ? parts[0] : n.add(Concat{0}, parts));
+  }
   const Ints part(shape.begin() + start, shape.begin() + std::max(start, end));
   n.result(0, n.constant_i64(part, {static_cast<int64_t>(part.size())}));
 }

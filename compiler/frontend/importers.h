@@ -2,6 +2,8 @@
 // versions.
 #pragma once
 
+#include <array>
+
 #include "compiler/frontend/node_import.h"
 
 namespace tamp::frontend {
@@ -91,6 +93,22 @@ void import_pad(NodeImport& n);
 void import_gather(NodeImport& n);
 void import_expand(NodeImport& n);
 void import_tile(NodeImport& n);
+
+// import_sequences.cpp
+void import_concat_from_sequence(NodeImport& n);
+void import_sequence_at(NodeImport& n);
+void import_sequence_construct(NodeImport& n);
+void import_sequence_empty(NodeImport& n);
+void import_sequence_erase(NodeImport& n);
+void import_sequence_insert(NodeImport& n);
+void import_sequence_length(NodeImport& n);
+void import_sequence_map(NodeImport& n);
+void import_split_to_sequence(NodeImport& n);
+
+// import_signal.cpp
+void import_dft(NodeImport& n);
+void import_stft(NodeImport& n);
+void import_window(NodeImport& n, const std::array<double, 3>& coefficients);  // of a constant and of cosines of one and two periods
 
 // import_shapes.cpp
 void import_reshape(NodeImport& n);

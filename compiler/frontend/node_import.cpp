@@ -56,6 +56,17 @@ TensorId NodeImport::in(size_t i) const {
   return inputs_[i];
 }
 
+std::optional<Builder::Padded> NodeImport::padding(TensorId id) const {
+  const auto found = builder_.padded.find(id);
+  return found == builder_.padded.end() ? std::nullopt : std::optional(found->second);
+}
+
+const std::vector<TensorId>& NodeImport::elements(size_t i) const {
+  const auto found = builder_.sequences.find(in(i));
+  if (found == builder_.sequences.end()) throw bad(fmt::format("input {} is a tensor, expected a sequence", i));
+  return found->second;
+}
+
 void NodeImport::expect_same_dtype(const std::vector<TensorId>& ids) const {
   for (const TensorId id : ids) {
     if (dtype(id) != dtype(ids[0])) {
@@ -268,6 +279,12 @@ TensorId NodeImport::expand(TensorId id, const Shape& to) {
 }
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
+
+TensorId NodeImport::sequence(std::vector<TensorId> elements) {
+  const TensorId id = constant_i64(static_cast<int64_t>(elements.size()));
+  builder_.sequences[id] = std::move(elements);
+  return id;
+}
 
 TensorId NodeImport::constant_f32(float value) {
   Bytes bytes(sizeof value);

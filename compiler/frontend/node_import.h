@@ -13,6 +13,7 @@
 
 #include "compiler/frontend/builder.h"
 #include "compiler/frontend/node.h"
+#include "compiler/frontend/padded.h"
 #include "compiler/support/error.h"
 
 namespace tamp::frontend {
@@ -61,6 +62,13 @@ class NodeImport {
   double number(size_t i, std::string_view name) const;  // one element of any type
   bool truth(size_t i, std::string_view name) const { return number(i, name) != 0; }
 
+  // How much of a tensor is valid (padded.h), and the count that a tensor of one integer holds.
+  std::optional<Builder::Padded> padding(TensorId id) const;
+  std::optional<Counted> counted(TensorId id) const { return count_in(builder_, id); }
+  bool is_same_count(TensorId a, TensorId b) const { return frontend::is_same_count(builder_.graph, a, b); }
+  bool is_sequence(TensorId id) const { return builder_.sequences.contains(id); }
+  const std::vector<TensorId>& elements(size_t i) const;  // of operand i, which must be a sequence
+
   // Attributes.
   int64_t attr_int(std::string_view name, int64_t fallback);
   bool attr_flag(std::string_view name, bool fallback);  // 0 or 1
@@ -97,6 +105,7 @@ class NodeImport {
   TensorId slice_axis(TensorId id, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
+  TensorId sequence(std::vector<TensorId> elements);
   TensorId constant_f32(float value);    // a scalar
   TensorId constant_f64(double value);   // a scalar
   TensorId constant_bool(bool value);    // a scalar

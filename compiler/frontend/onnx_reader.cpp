@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -254,26 +255,44 @@ class Reader {
     return shape;
   }
 
-  void check_claims() {
-    for (const auto& value : model_.graph().value_info()) check_claim(value, "value_info");
+  // What is declared of inner tensors is often stale, in models that tools have changed; nothing here depends on it.
+  void warn_of_claims() const {
+    std::string first;
+    int64_t wrong = 0;
+    for (const auto& value : model_.graph().value_info()) {
+      const std::string text = false_claim(value, "value_info");
+      if (!text.empty() && ++wrong == 1) first = text;
+    }
+    if (wrong > 0 && options_.load_weights)
+      spdlog::warn("{}{}; what is declared of inner tensors is ignored", first, wrong == 1 ? "" : fmt::format(" ({} are wrong)", wrong));
+  }
+
+  void check_claims() const {
+    warn_of_claims();
     for (const auto& value : model_.graph().input()) check_claim(value, "input");
     for (const auto& value : model_.graph().output()) check_claim(value, "output");
   }
 
-  // Symbols are not checked: exporters name the same extent twice, and nothing here depends on them.
-  void check_claim(const onnx::ValueInfoProto& value, const char* list) {
+  void check_claim(const onnx::ValueInfoProto& value, const char* list) const {
+    const std::string text = false_claim(value, list);
+    if (!text.empty()) throw bad_input(text);
+  }
+
+  // What is false about a declaration, or nothing. Symbols are not checked: exporters name the same extent twice, and nothing here depends
+  // on them.
+  std::string false_claim(const onnx::ValueInfoProto& value, const char* list) const {
     const auto found = scope_.values.find(value.name());
-    if (found == scope_.values.end() || !found->second.valid()) return;
+    if (found == scope_.values.end() || !found->second.valid()) return "";
     const Tensor& tensor = builder_.graph.tensor(found->second);
     const DType dtype = builder_.dtype(found->second);
     const DeclaredType claim = declared_type(value);
     const std::string where = fmt::format("{}: {} declares '{}'", file_, list, printable(value.name()));
-    if (claim.kind.empty()) return;
-    if (claim.kind != "tensor") throw bad_input(fmt::format("{} to be a {}, it is a tensor", where, claim.kind));
-    if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype) {
-      throw bad_input(fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype)));
-    }
-    if (!claim.dims) return;
+    const std::string kind = builder_.sequences.contains(found->second) ? "sequence" : "tensor";
+    if (claim.kind.empty() || (claim.kind == kind && kind == "sequence")) return "";
+    if (claim.kind != kind) return fmt::format("{} to be a {}, it is a {}", where, claim.kind, kind);
+    if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype)
+      return fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype));
+    if (!claim.dims) return "";
     bool fits = claim.dims->size() == tensor.shape.size();
     const auto padded = builder_.padded.find(found->second);  // the claim may count only the valid entries
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
@@ -281,7 +300,7 @@ class Reader {
       const bool is_padded = padded != builder_.padded.end() && padded->second.axis == static_cast<int64_t>(d);
       fits = !dim.symbol.empty() || dim.extent == tensor.shape[d] || (is_padded && dim.extent >= 0 && dim.extent < tensor.shape[d]);
     }
-    if (!fits) throw bad_input(fmt::format("{} to be of shape {}, it is {}", where, dims_text(claim), shape_text(tensor.shape)));
+    return fits ? "" : fmt::format("{} to be of shape {}, it is {}", where, dims_text(claim), shape_text(tensor.shape));
   }
 
   void read_outputs() {
@@ -290,10 +309,16 @@ class Reader {
     std::vector<std::string> wanted;
     for (const auto& output : model_.graph().output()) {
       const std::string text = printable(output.name());
-      if (!names.insert(output.name()).second) throw bad_input(fmt::format("{}: two graph outputs are named '{}'", file_, text));
       const auto found = scope_.values.find(output.name());
       if (found == scope_.values.end()) throw bad_input(fmt::format("{}: graph output '{}' is made by no node", file_, text));
-      if (found->second.valid()) wanted.push_back(output.name());
+      if (builder_.sequences.contains(found->second))
+        throw unsupported(fmt::format("{}: graph output '{}' is a sequence, supported: tensors", file_, text));
+      const TensorId id = found->second;
+      const bool is_first = names.insert(output.name()).second;
+      const std::string name = is_first ? output.name() : builder_.unique_tensor_name(output.name());
+      names.insert(name);
+      scope_.values[name] = id;
+      if (id.valid()) wanted.push_back(name);
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
     builder_.may_read_padded = true;           // a copy takes each entry by itself
@@ -313,7 +338,7 @@ class Reader {
   }
 
   // Identity and its like give one tensor several names; an output must have its own. It gets it by renaming, or, if the
-  // tensor is an input or another output, by a copy.
+  // tensor is an input or another output, by a copy. An output that the model lists twice has two names here, "y" and "y:2".
   void name_output(const std::string& name, const std::set<std::string>& outputs) {
     TensorId id = scope_.values.at(name);
     const Tensor tensor = builder_.graph.tensor(id);

@@ -80,6 +80,22 @@ void append_microsoft(std::vector<OpRow>& table) {
   row("SkipSimplifiedLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/false); });
 }
 
+// Sequences are lists of tensors at import; what decides about their length must be known there.
+void append_sequences(std::vector<OpRow>& table) {
+  const auto row = [&](const char* name, std::vector<int> versions, std::function<void(NodeImport&)> import, const char* limits = "") {
+    table.push_back({name, std::move(versions), std::move(import), limits, "", /*takes_sequences=*/true});
+  };
+  row("ConcatFromSequence", {11}, import_concat_from_sequence);
+  row("SequenceAt", {11}, import_sequence_at, "position must be a constant");
+  row("SequenceConstruct", {11}, import_sequence_construct);
+  row("SequenceEmpty", {11}, import_sequence_empty);
+  row("SequenceErase", {11}, import_sequence_erase, "position must be a constant");
+  row("SequenceInsert", {11}, import_sequence_insert, "position must be a constant");
+  row("SequenceLength", {11}, import_sequence_length);
+  row("SequenceMap", {17}, import_sequence_map, "is unrolled");
+  row("SplitToSequence", {11, 24}, import_split_to_sequence, "lengths must be constants");
+}
+
 std::vector<OpRow> make_table() {
   std::vector<OpRow> table = {
       {"AffineGrid", {20}, import_affine_grid, "size must be a constant"},
@@ -88,6 +104,12 @@ std::vector<OpRow> make_table() {
       {"Attention", {23, 24, 25}, import_attention, ""},
       {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D to 6-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
+      {"BlackmanWindow",
+       {17},
+       [](NodeImport& n) {
+         import_window(n, {0.42, 0.5, 0.08});
+       },
+       "size must be a constant"},
       {"BitShift", {11, 28}, import_bit_shift, ""},
       {"Cast", {1, 6, 9, 13, 19, 21, 23, 24, 25, 28}, import_cast, ""},
       {"CastLike", {15, 19, 21, 23, 24, 25}, import_cast_like, ""},
@@ -103,6 +125,7 @@ std::vector<OpRow> make_table() {
       {"ConvTranspose", {1, 11, 22}, import_conv_transpose, "1-D to 3-D"},
       {"CumProd", {26}, [](NodeImport& n) { import_cumulate(n, true); }, "axis must be a constant"},
       {"CumSum", {11, 14}, [](NodeImport& n) { import_cumulate(n, false); }, "axis must be a constant"},
+      {"DFT", {17, 20}, import_dft, "dft_length and axis must be constants; not both inverse and onesided"},
       {"DeformConv", {19, 22}, import_deform_conv, "2-D"},
       {"DepthToSpace", {1, 11, 13, 28}, import_depth_to_space, ""},
       {"DequantizeLinear",
@@ -126,6 +149,18 @@ std::vector<OpRow> make_table() {
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
       {"GroupNormalization", {18, 21}, import_group_normalization, ""},
       {"GridSample", {16, 20, 22}, import_grid_sample, "2-D and 3-D, cubic in 2-D"},
+      {"HammingWindow",
+       {17},
+       [](NodeImport& n) {
+         import_window(n, {25.0 / 46, 1 - 25.0 / 46, 0});
+       },
+       "size must be a constant"},
+      {"HannWindow",
+       {17},
+       [](NodeImport& n) {
+         import_window(n, {0.5, 0.5, 0});
+       },
+       "size must be a constant"},
       {"Hardmax", {1, 11, 13}, import_hardmax, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
@@ -183,6 +218,7 @@ std::vector<OpRow> make_table() {
       {"ReverseSequence", {10, 28}, import_reverse_sequence, ""},
       {"RoiAlign", {10, 16, 22}, import_roi_align, ""},
       {"RotaryEmbedding", {23}, import_rotary_embedding, ""},
+      {"STFT", {17}, import_stft, "frame_step and frame_length must be constants"},
       {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
       {"Scatter", {9, 11}, import_scatter_elements, ""},
       {"ScatterElements", {11, 13, 16, 18}, import_scatter_elements, ""},
@@ -209,6 +245,10 @@ std::vector<OpRow> make_table() {
   };
   append_functions(table);
   append_microsoft(table);
+  append_sequences(table);
+  for (OpRow& row : table) {
+    if (row.domain.empty() && (row.name == "Identity" || row.name == "Loop" || row.name == "If")) row.takes_sequences = true;
+  }
   std::sort(table.begin(), table.end(),
             [](const OpRow& a, const OpRow& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
   return table;
@@ -217,7 +257,6 @@ std::vector<OpRow> make_table() {
 // Why an operator of the default domain has no row: some are of a kind that a static program cannot have.
 std::string why_unknown(std::string_view op_type) {
   if (op_type.empty()) return "the node names no operator";
-  if (op_type.find("Sequence") != std::string_view::npos) return "sequences are not supported; export the model without them";
   if (op_type.substr(0, 8) == "Optional") return "optional values are not supported; export the model without them";
   return "the operator is not supported ('tamp ops' lists what is); export with another opset, or without it";
 }

@@ -16,6 +16,7 @@ struct OpRow {
   std::function<void(NodeImport&)> import;
   std::string limits;       // for people; empty = whole
   std::string domain = "";  // the default domain is ""
+  bool takes_sequences = false;
 };
 
 // Operators of ONNX Runtime, which its own tools write into models.

@@ -109,11 +109,96 @@ class Passing {
   int64_t axis_;
 };
 
+const ROperator* maker_of(const Graph& graph, TensorId id) {
+  const auto makes = [&](const ROperator& rop) { return std::find(rop.outputs.begin(), rop.outputs.end(), id) != rop.outputs.end(); };
+  const auto found = std::find_if(graph.rops.rbegin(), graph.rops.rend(), makes);
+  return found == graph.rops.rend() ? nullptr : &*found;
+}
+
+// One element of a list of integers.
+struct Element {
+  TensorId id;
+  int64_t at = 0;
+};
+
+// Where an rOperator takes an element from, unchanged; none if it is made of it.
+class Origin {
+ public:
+  Origin(const Builder& builder, const ROperator& rop, int64_t at) : builder_(builder), rop_(rop), at_(at) {}
+
+  std::optional<Element> operator()(const Reshape&) const { return Element{rop_.inputs[0], at_}; }
+  std::optional<Element> operator()(const Slice& slice) const {
+    if (slice.starts.size() != 1) return std::nullopt;
+    return Element{rop_.inputs[0], slice.starts[0] + at_ * slice.steps[0]};
+  }
+  std::optional<Element> operator()(const Concat&) const {
+    int64_t at = at_;
+    for (const TensorId part : rop_.inputs) {
+      if (shape(part).size() != 1) return std::nullopt;
+      if (at < shape(part)[0]) return Element{part, at};
+      at -= shape(part)[0];
+    }
+    return std::nullopt;
+  }
+  std::optional<Element> operator()(const Gather&) const {
+    if (shape(rop_.inputs[0]).size() != 1 || !builder_.has_data(rop_.inputs[1]) || builder_.dtype(rop_.inputs[1]) != DType::i64)
+      return std::nullopt;
+    int64_t index = 0;
+    std::memcpy(&index, builder_.value(rop_.inputs[1]).data->data() + at_ * static_cast<int64_t>(sizeof index), sizeof index);
+    return Element{rop_.inputs[0], index < 0 ? index + shape(rop_.inputs[0])[0] : index};
+  }
+  std::optional<Element> operator()(const Elementwise& op) const {
+    const bool is_copy = op.steps.size() == 1 && (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
+    if (!is_copy || element_count(shape(rop_.inputs[0])) != element_count(shape(rop_.outputs[0]))) return std::nullopt;
+    const DType dtype = builder_.dtype(rop_.outputs[0]);
+    return dtype == DType::i64 || dtype == DType::i32 ? std::optional(Element{rop_.inputs[0], at_}) : std::nullopt;
+  }
+  template <class Other>
+  std::optional<Element> operator()(const Other&) const {
+    return std::nullopt;
+  }
+
+ private:
+  const Shape& shape(TensorId id) const { return builder_.graph.tensor(id).shape; }
+
+  const Builder& builder_;
+  const ROperator& rop_;
+  int64_t at_;
+};
+
+// a = min(b, a constant).
+bool bounds(const Graph& graph, TensorId a, TensorId b) {
+  const ROperator* const maker = maker_of(graph, a);
+  const auto* const op = maker ? std::get_if<Elementwise>(&maker->attrs) : nullptr;
+  return op && op->steps.size() == 1 && op->steps[0].op == ElementwiseOp::min && maker->inputs.size() == 2 && maker->inputs[0] == b &&
+         graph.tensor(maker->inputs[1]).role == Role::constant;
+}
+
 }  // namespace
+
+bool handles_padding(const Node& node, bool is_onnx) { return is_onnx && (node.op_type == "Shape" || node.op_type == "ScatterND"); }
+
+std::optional<Counted> count_in(const Builder& builder, TensorId id) {
+  if (element_count(builder.graph.tensor(id).shape) != 1) return std::nullopt;
+  Element element{id, 0};
+  for (;;) {
+    for (const auto& [tensor, padded] : builder.padded) {
+      if (padded.count == element.id) return Counted{padded.count, builder.graph.tensor(tensor).shape[static_cast<size_t>(padded.axis)]};
+    }
+    const ROperator* const maker = maker_of(builder.graph, element.id);
+    if (!maker) return std::nullopt;
+    const std::optional<Element> origin = std::visit(Origin(builder, *maker, element.at), maker->attrs);
+    if (!origin) return std::nullopt;
+    element = *origin;
+  }
+}
+
+bool is_same_count(const Graph& graph, TensorId a, TensorId b) { return a == b || bounds(graph, a, b) || bounds(graph, b, a); }
 
 std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, bool is_onnx,
                                              const std::string& where) {
   std::optional<Builder::Padded> after;
+  if (handles_padding(node, is_onnx)) return after;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto found = inputs[i].valid() ? builder.padded.find(inputs[i]) : builder.padded.end();
     if (found == builder.padded.end()) continue;
@@ -121,7 +206,8 @@ std::optional<Builder::Padded> padding_after(const Builder& builder, const Node&
     if (!axis) {
       throw unsupported(fmt::format(
           "{}: how many entries input {} ('{}') has is known only at run time (at most {}), supported: as an output of the model, and "
-          "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself",
+          "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself, Shape, and "
+          "ScatterND",
           where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]));
     }
     after = Builder::Padded{found->second.count, *axis};

@@ -15,4 +15,19 @@ namespace tamp::frontend {
 std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, bool is_onnx,
                                              const std::string& where);
 
+// Whether the operator's importer looks at padding itself; padding_after knows nothing of its result then.
+bool handles_padding(const Node& node, bool is_onnx);
+
+// A count of padded tensors, and the most that it can be.
+struct Counted {
+  TensorId count;
+  int64_t most = 0;
+};
+
+// The count that a tensor of one integer holds, if it does: what Shape says of a padded tensor, cut out and reshaped on the way.
+std::optional<Counted> count_in(const Builder& builder, TensorId id);
+
+// Whether one of them is the other, or the other but for a constant that bounds it.
+bool is_same_count(const Graph& graph, TensorId a, TensorId b);
+
 }  // namespace tamp::frontend

@@ -140,13 +140,16 @@ def test_what_follows_takes_each_entry_by_itself(tamp):
 
 
 def test_bodies_do_not_take_padding_for_entries(tamp):
-    """What a Loop collects of such a result would be of the largest size; and Shape would say it."""
+    """What a Loop collects of such a result would be of the largest size. Shape says the valid one."""
     body = helper.make_graph([m.node("Identity", ["go"], ["again"]), m.node("NonZero", ["x"], ["places"], "inner")], "body",
                              [m.value("i", [], I64), m.value("go", [], TensorProto.BOOL)], [m.value("again", [], TensorProto.BOOL), m.value("places", [2, "n"], I64)])
     loop = m.model([m.node("Loop", ["trips", "yes"], ["all"], "loop", body=body)], [m.value("x", [3, 4])], [m.value("all", [2, 2, "n"], I64)],
                    [m.constant("trips", np.array(2), np.int64), m.constant("yes", np.array(True), np.bool_)])
     shape = m.model([m.node("NonZero", ["x"], ["at"], "nz"), m.node("Shape", ["at"], ["s"], "shape")], [m.value("x", [3, 4])], [m.value("s", [2], I64)])
-    for made, says in ((loop, "'loop' (Loop, opset 17): how many entries 'places"), (shape, "'shape' (Shape, opset 17): how many entries input 0 ('at')")):
+    x = np.float32([[0, 1, 0, 0], [2, 0, 0, 3], [0, 0, 0, 0]])
+    assert valid_outputs(tamp, shape, {"x": x})["s"].tolist() == [2, 3]
+    reshaped = m.model([*shape.graph.node, m.node("Expand", ["one", "s"], ["y"], "expand")], [m.value("x", [3, 4])], [m.value("y", None)], [m.constant("one", 1.0)])
+    for made, says in ((loop, "'loop' (Loop, opset 17): how many entries 'places"), (reshaped, "'expand' (Expand, opset 17): input 1 (shape, tensor 's') is known only at run time")):
         saved(tamp, made, {})
         tamp("compile", "model.onnx", "-o", "out", code=2, says=says)
 

@@ -291,7 +291,7 @@ TEST_CASE("declared shapes and types are claims that are checked") {
   CHECK(refusal(Model(good).output("y", {3})) == "1: m.onnx: output declares 'y' to be of shape [3], it is [2]");
   Model lies = Model(good).output("y");
   Model::set_type(*lies.proto.mutable_graph()->add_value_info(), "t", {2}, onnx::TensorProto::INT64);
-  CHECK(refusal(lies) == "1: m.onnx: value_info declares 't' to be INT64, it is f32");
+  CHECK(refusal(lies) == "read");  // of an inner tensor: a warning
 }
 
 TEST_CASE("a domain that is imported again must be imported in the same version") {
