@@ -115,12 +115,13 @@ class Network:
 class Door:
     """Listens for HTTP, makes batches, and asks again whenever the replica that has one dies. The Doors of a node share its port."""
 
-    async def __init__(self, network: Any, sizes: list[int], host: str, port: int, wait_s: float, senders: int) -> None:
-        self._network, self._sizes, self._wait_s = network, sizes, wait_s
+    async def __init__(self, network: Any, sizes: list[int], host: str, port: int, wait_s: float, senders: int, most: int, body_s: float) -> None:
+        self._network, self._sizes, self._wait_s, self._most, self._body_s = network, sizes, wait_s, most, body_s
         (self._inputs, outputs), _ = await ask(network.elements)
         self._about = {"inputs": [one.described() for one in self._inputs], "outputs": [one.described() for one in outputs], "batches": sizes}
         self._bytes = sum(one.bytes for one in self._inputs)
-        self._arriving = 0  # requests whose bodies are on their way
+        self._held = 0  # requests that are not answered yet; each may take a body's memory
+        self._arriving = 0  # those of them whose bodies are on their way
         self._waiting: asyncio.Queue[tuple[bytes, asyncio.Future[web.Response]]] = asyncio.Queue()
         self._forming = asyncio.Lock()
         self._senders = [asyncio.create_task(self._send()) for _ in range(senders)]
@@ -138,22 +139,38 @@ class Door:
         return web.json_response(self._about)
 
     async def _post(self, request: web.Request) -> web.Response:
+        if self._held >= self._most:
+            return refused(503, f"{self._most} requests are under way here, which is the limit; send it again", {"Retry-After": "1"})
+        self._held += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._held -= 1
+
+    async def _answer(self, request: web.Request) -> web.Response:
         self._arriving += 1
         try:
-            pieces, found = [], 0
-            async for piece in request.content.iter_any():
-                pieces.append(piece)
-                found += len(piece)
-                if found > self._bytes:
-                    break
+            body, found = await asyncio.wait_for(self._receive(request), self._body_s)
+        except asyncio.TimeoutError:
+            return refused(408, f"the body did not arrive within {self._body_s:g} s")
         finally:
             self._arriving -= 1
         if found != self._bytes:
             found = request.content_length or found
             return web.Response(text=f"found {found} bytes, expected {self._bytes}: the inputs of one element, one behind the other", status=400)
         answer: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait((b"".join(pieces), answer))
+        self._waiting.put_nowait((body, answer))
         return await answer
+
+    async def _receive(self, request: web.Request) -> tuple[bytes, int]:
+        """The body, or the beginning of one that is too long, and how many bytes came."""
+        pieces, found = [], 0
+        async for piece in request.content.iter_any():
+            pieces.append(piece)
+            found += len(piece)
+            if found > self._bytes:
+                break
+        return b"".join(pieces), found
 
     async def _send(self) -> None:
         """One batch after another."""
@@ -198,6 +215,13 @@ async def ask(method: Any, *arguments: Any) -> tuple[Any, int]:
     raise AssertionError("not reached")
 
 
+def refused(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
+    """Ends the connection, too: what is left of the body is not waited for."""
+    response = web.Response(text=text, status=status, headers=headers)
+    response.force_close()
+    return response
+
+
 def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -209,6 +233,8 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, help="default: one for each GPU of the cluster; without GPUs 2, on the CPU")
     parser.add_argument("--doors", type=int, help="processes that listen on each node; default: one for every four cores, four at most")
     parser.add_argument("--wait-ms", type=float, default=2, help="a batch waits so long for bodies that are arriving (default %(default)s)")
+    parser.add_argument("--requests", type=int, default=512, help="under way at once in a Door, their bodies in its memory; more get status 503 (default %(default)s)")
+    parser.add_argument("--body-s", type=float, default=30, help="a body must have arrived after so many seconds, or gets status 408 (default %(default)s)")
     parser.add_argument("--precision", help="fp32, tf32, fp16 or bf16; default: the GPU's own")
     parser.add_argument("--vdevice", help="default: the first GPU of each node")
     parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: this machine's own, which is started if there is none")
@@ -231,7 +257,7 @@ def main() -> None:
     model = network.bind(os.path.abspath(arguments.model), sizes, {"device": "cuda" if gpus else "cpu", **options})
     serve.start(proxy_location="Disabled")
     try:
-        serve.run(door.bind(model, sizes, arguments.host, arguments.port, arguments.wait_ms / 1e3, senders), route_prefix=None)
+        serve.run(door.bind(model, sizes, arguments.host, arguments.port, arguments.wait_ms / 1e3, senders, arguments.requests, arguments.body_s), route_prefix=None)
         print(f"ready: {counted(replicas, 'replica')} on {counted(gpus, 'GPU') if gpus else 'the CPU'} of {counted(len(nodes), 'node')}, "
               f"{counted(doors, 'door')} on each, "
               f"http://{arguments.host}:{arguments.port}/", flush=True)

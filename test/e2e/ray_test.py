@@ -154,6 +154,62 @@ def refused(service, body):
     raise AssertionError("a request of 3 bytes was answered")
 
 
+class Slow:
+    """A model of one float, in place of the replicas: it answers nothing before it is let."""
+
+    def __init__(self, service):
+        self.open = asyncio.Event()
+        part = service.Element(type("Port", (), {"name": "x", "dtype": "f32", "shape": (1, 1)})(), 1)
+        self.elements = self.answer = self
+        self.parts = ([part], [part])
+
+    async def remote(self, *arrays):
+        if not arrays:
+            return self.parts
+        await self.open.wait()
+        return [2 * array for array in arrays], "slow"
+
+
+def test_what_a_door_holds_is_bounded(tamp):
+    """In number and in time: a client that sends slowly or not at all takes no room for ever, and many of them no more memory than a few."""
+    import aiohttp
+    service = module(EXAMPLES / "serve_ray" / "service.py")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def never_ends():
+        yield b"ab"
+        await asyncio.sleep(60)
+
+    async def check():
+        network, door = Slow(service), object.__new__(service.Door.func_or_class)
+        await service.Door.func_or_class.__init__(door, network, [1, 2], "127.0.0.1", port, 0.001, 1, most=3, body_s=0.5)
+        url, body = f"http://127.0.0.1:{port}/", np.float32([3]).tobytes()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async def post(data):
+                async with session.post(url, data=data) as response:
+                    return response.status, await response.read(), response.headers
+
+            held = [asyncio.create_task(post(body)) for _ in range(2)] + [asyncio.create_task(post(never_ends()))]
+            await asyncio.sleep(0.2)
+            status, text, headers = await post(body)
+            assert status == 503 and b"3 requests are under way" in text and headers["Retry-After"] == "1", (status, text)
+            status, text, _ = await held.pop()
+            assert status == 408 and b"did not arrive within 0.5 s" in text, (status, text)
+            held.append(asyncio.create_task(post(body)))  # there is room again
+            await asyncio.sleep(0.1)
+            network.open.set()
+            for status, answer, _ in await asyncio.gather(*held):
+                assert status == 200 and np.frombuffer(answer, np.float32) == 6, status
+            assert (await post(b"abcdefgh"))[0] == 400 and door._held == 0
+        for sender in door._senders:
+            sender.cancel()
+        await door._runner.cleanup()
+
+    asyncio.run(check())
+
+
 def wait_for_answers(done, more):
     wanted, begin = len(done) + more, time.monotonic()
     while len(done) < wanted:
