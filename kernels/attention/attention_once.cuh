@@ -182,10 +182,13 @@ RK_INLINE AttentionOnceSums<kSize> attention_once_sums(const AttentionArgs& args
   for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      float of[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) of[e] = kBias == kBiasOfKeys && e >= 2 ? of[e - 2] : added.at(tile, g, r, e);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = first + g * 16 + r * 8 + member * 2 + e % 2 < args.keys;
-        score[g][r][e] = exists ? fmaf(score[g][r][e], scale, added.at(tile, g, r, e)) : -INFINITY;
+        score[g][r][e] = exists ? fmaf(score[g][r][e], scale, of[e]) : -INFINITY;
         largest[e / 2] = fmaxf(largest[e / 2], score[g][r][e]);
       }
     }

@@ -350,7 +350,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   if (!is_step(request.rop) || !is_for(d)) return std::nullopt;
   const std::optional<Step> step = unplaced(request.graph, request.rop);
-  if (!step) return std::nullopt;
+  if (!step || step->batch.size() > kBatchRank) return std::nullopt;  // places may let more dimensions be one, or may not
   std::optional<Estimate> least;
   for (const int64_t shares : share_counts(*step, d)) {
     const double rounds = static_cast<double>(ceil_div(step->all() * shares, d.veus()));

@@ -291,6 +291,17 @@ std::vector<std::string> problems_of(const std::vector<Case>& cases, Precision p
 
 }  // namespace
 
+TEST_CASE("more dimensions of batches than the body loops over have no estimate") {
+  CaseMaker maker("five dimensions of batches, a bias for three of them");
+  const TensorId q = maker.input({2, 2, 2, 2, 2, 1, 8}), k = maker.input({2, 2, 2, 2, 2, 5, 8}), v = maker.input({2, 2, 2, 2, 2, 5, 8}),
+                 bias = maker.input({2, 1, 2, 1, 2, 1, 5});
+  const Case c = maker.finish(Attention{1}, {q, k, v, bias}, maker.output({2, 2, 2, 2, 2, 1, 8}));
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const kernels::Request request{c.graph, c.graph.rops[0], vdevice, Precision::fp32};
+  CHECK(kernels::attention_step().candidates(request).empty());
+  CHECK(!kernels::attention_step().estimate(request));
+}
+
 TEST_CASE("the body of StepAttention agrees with the reference") {
   for (const std::string& problem : problems_of(step_cases(), Precision::fp32, 1e-5)) FAIL_CHECK(problem);
 }
