@@ -11,6 +11,15 @@ namespace rk {
 // elements; kElements: any way.
 enum AttentionRows : int { kElements, kVectors, kWholeVectors };
 
+RK_INLINE float exp_fast(float x) { return exp2_fast(x * kLog2E); }
+
+// x * log2(e), but finite if x is.
+RK_INLINE float finite_times_log2e(float x) {
+  constexpr float kLargest = 3.40282347e38f;
+  const float y = x * kLog2E;
+  return x - x == 0.0f ? fminf(fmaxf(y, -kLargest), kLargest) : y;
+}
+
 // What a query's weighted sum of values is multiplied by: 1 / the sum of its weights. All of them are 0 where every key is masked; unless
 // that gives NaN, the inverse is a large number then, and 0 times it is 0.
 RK_INLINE float attention_inverse(float sum, int32_t weightless) {

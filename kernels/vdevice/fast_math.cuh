@@ -17,15 +17,6 @@ RK_INLINE float exp2_fast(float x) {
 #endif
 }
 
-RK_INLINE float exp_fast(float x) { return exp2_fast(x * kLog2E); }
-
-// x * log2(e), but finite if x is.
-RK_INLINE float finite_times_log2e(float x) {
-  constexpr float kLargest = 3.40282347e38f;
-  const float y = x * kLog2E;
-  return x - x == 0.0f ? fminf(fmaxf(y, -kLargest), kLargest) : y;
-}
-
 RK_INLINE float reciprocal_fast(float x) {
 #if defined(__CUDA_ARCH__)
   float y;
