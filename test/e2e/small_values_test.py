@@ -72,7 +72,7 @@ def test_operands_that_a_normalisation_lacks(tamp):
 
 
 class Blocks:
-    """Blocks of ConvNeXt, whose vectors are equal now and then."""
+    """Blocks of ConvNeXt, whose vectors are equal now and then; so are two of the matrices."""
 
     def __init__(self, seed, factor=0.5):
         self.random, self.factor = np.random.default_rng(seed), factor
@@ -97,7 +97,8 @@ class Blocks:
         return self.add("LayerNormalization", rows, self.vector(channels, 1), self.vector(channels), axis=-1, epsilon=1e-6)
 
     def linear(self, x, k, columns, weights=None):
-        product = self.add("MatMul", x, weights or self.weight(self.random.normal(size=(k, columns)) / k ** 0.5))
+        matrix = self.random.normal(size=(k, columns)) / k ** 0.5 if weights is None else weights
+        product = self.add("MatMul", x, self.weight(matrix))
         return self.add("Add", product, self.vector(columns))
 
     def block(self, x, channels, weights=None):
@@ -112,7 +113,7 @@ class Blocks:
         x = self.block(self.add("Transpose", self.norm(x, 96), perm=[0, 3, 1, 2]), 96)
         y = self.add("Transpose", self.norm(x, 96), perm=[0, 3, 1, 2])
         y = self.add("Conv", y, self.weight(self.random.normal(size=(384, 96, 2, 2)) / 20), self.vector(384), kernel_shape=[2, 2], strides=[2, 2])
-        tied = self.weight(self.random.normal(size=(1536, 384)) / 39)
+        tied = self.random.normal(size=(1536, 384)) / 39
         self.block(self.block(y, 384, tied), 384, tied)
 
     def model(self, shared):
