@@ -13,7 +13,7 @@ class ValueRanges {
  public:
   ValueRanges(const Graph& graph, const Makers& makers) : graph_(graph), makers_(makers) {}
 
-  std::optional<Range> of(TensorId id, int depth) const {
+  std::optional<NumberRange> of(TensorId id, int depth) const {
     const Tensor& tensor = graph_.tensor(id);
     if (tensor.dtype != DType::i64 && tensor.dtype != DType::i32) return std::nullopt;
     if (tensor.data) return of_constant(tensor);
@@ -21,7 +21,7 @@ class ValueRanges {
     if (maker == makers_.end() || depth == 0) return std::nullopt;
     const ROperator& rop = graph_.rops[maker->second];
     if (const auto* top = std::get_if<TopK>(&rop.attrs); top && rop.outputs.size() > 1 && rop.outputs[1] == id)
-      return Range{0, graph_.tensor(rop.inputs[0]).shape[static_cast<size_t>(top->axis)] - 1};
+      return NumberRange{0, graph_.tensor(rop.inputs[0]).shape[static_cast<size_t>(top->axis)] - 1};
     if (const auto* elementwise = std::get_if<Elementwise>(&rop.attrs)) return of(*elementwise, rop, depth);
     if (std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
         std::holds_alternative<Slice>(rop.attrs))
@@ -30,32 +30,32 @@ class ValueRanges {
   }
 
  private:
-  static std::optional<Range> of_constant(const Tensor& tensor) {
+  static std::optional<NumberRange> of_constant(const Tensor& tensor) {
     const std::vector<int64_t> values = whole_numbers(tensor);
     if (values.empty()) return std::nullopt;
     const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    return Range{*least, *most};
+    return NumberRange{*least, *most};
   }
 
-  std::optional<Range> of(const Elementwise& op, const ROperator& rop, int depth) const {
+  std::optional<NumberRange> of(const Elementwise& op, const ROperator& rop, int depth) const {
     if (op.steps.size() != 1) return std::nullopt;
-    std::vector<std::optional<Range>> known;
+    std::vector<std::optional<NumberRange>> known;
     for (const int32_t operand : op.steps[0].operands) known.push_back(of(rop.inputs[static_cast<size_t>(operand)], depth - 1));
     constexpr int64_t kLarge = int64_t{1} << 31;  // sums and products of such stay in 64 bits; those of 32 bits may wrap around
     const bool is_wide = graph_.tensor(rop.outputs[0]).dtype == DType::i64;
-    const auto is_small = [&](const std::optional<Range>& range) { return range && range->least > -kLarge && range->most < kLarge; };
+    const auto is_small = [&](const std::optional<NumberRange>& range) { return range && range->least > -kLarge && range->most < kLarge; };
     const auto both = [&] { return is_wide && is_small(known[0]) && is_small(known[1]); };
     switch (op.steps[0].op) {
       case ElementwiseOp::identity:
       case ElementwiseOp::cast: return is_small(known[0]) ? known[0] : std::nullopt;
       case ElementwiseOp::add:
-        return both() ? std::optional(Range{known[0]->least + known[1]->least, known[0]->most + known[1]->most}) : std::nullopt;
+        return both() ? std::optional(NumberRange{known[0]->least + known[1]->least, known[0]->most + known[1]->most}) : std::nullopt;
       case ElementwiseOp::mul:
         if (!both() || known[0]->least < 0 || known[1]->least < 0) return std::nullopt;
-        return Range{known[0]->least * known[1]->least, known[0]->most * known[1]->most};
+        return NumberRange{known[0]->least * known[1]->least, known[0]->most * known[1]->most};
       case ElementwiseOp::where:
         if (!known[1] || !known[2]) return std::nullopt;
-        return Range{std::min(known[1]->least, known[2]->least), std::max(known[1]->most, known[2]->most)};
+        return NumberRange{std::min(known[1]->least, known[2]->least), std::max(known[1]->most, known[2]->most)};
       case ElementwiseOp::max: return chosen(known, [](int64_t a, int64_t b) { return std::max(a, b); });
       case ElementwiseOp::min: return chosen(known, [](int64_t a, int64_t b) { return std::min(a, b); });
       default: return std::nullopt;
@@ -64,9 +64,9 @@ class ValueRanges {
 
   // Of the smaller or larger of two numbers, of which one may be any.
   template <class Choose>
-  static Range chosen(const std::vector<std::optional<Range>>& known, Choose&& choose) {
-    const Range any{std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
-    const Range a = known[0].value_or(any), b = known[1].value_or(any);
+  static NumberRange chosen(const std::vector<std::optional<NumberRange>>& known, Choose&& choose) {
+    const NumberRange any{std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    const NumberRange a = known[0].value_or(any), b = known[1].value_or(any);
     return {choose(a.least, b.least), choose(a.most, b.most)};
   }
 
@@ -76,7 +76,9 @@ class ValueRanges {
 
 }  // namespace
 
-std::optional<Range> range_of(const Graph& graph, const Makers& makers, TensorId id) { return ValueRanges(graph, makers).of(id, kDeep); }
+std::optional<NumberRange> range_of(const Graph& graph, const Makers& makers, TensorId id) {
+  return ValueRanges(graph, makers).of(id, kDeep);
+}
 
 std::vector<int64_t> whole_numbers(const Tensor& tensor) {
   std::vector<int64_t> values(static_cast<size_t>(element_count(tensor.shape)));

@@ -11,14 +11,14 @@
 
 namespace tamp::frontend {
 
-struct Range {
+struct NumberRange {
   int64_t least = 0, most = 0;
 };
 
 using Makers = std::map<TensorId, size_t>;  // the rOperator in Graph::rops that makes a tensor
 
 // None if it is not known, or the tensor is not of i32 or i64.
-std::optional<Range> range_of(const Graph& graph, const Makers& makers, TensorId id);
+std::optional<NumberRange> range_of(const Graph& graph, const Makers& makers, TensorId id);
 
 // The values of a constant of i32 or i64.
 std::vector<int64_t> whole_numbers(const Tensor& tensor);

@@ -11,76 +11,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <memory>
 #include <optional>
 #include <utility>
 
-#include "compiler/frontend/builder.h"
-#include "compiler/frontend/index_range.h"
-#include "compiler/frontend/initializers.h"
-#include "compiler/ops/ops.h"
+#include "compiler/frontend/batch_operands.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
 
-// How the elements of a batch lie in a tensor: along one dimension, whose extent may join several of which the batch is one. `before` and
-// `inner` are the products of those in front of it and behind it. Example: of 197 tokens by 2 elements of a batch, joined to 394 rows,
-// dim 0, before 197 and inner 1.
-struct Place {
-  size_t dim = 0;
-  int64_t before = 1, inner = 1;
-  bool operator==(const Place&) const = default;
-
-  bool is_exact() const { return before == 1 && inner == 1; }  // the dimension is the batch and nothing else
-  int64_t extent(int64_t batch) const { return before * batch * inner; }
-  Place at(size_t other_dim) const { return {other_dim, before, inner}; }
-};
-// All places that mean the same order of elements in memory; the tensor has the shape of the first. None: the same for any batch.
-using Places = std::vector<Place>;
-
-// What an rOperator does that no rule allows.
-struct Mixes {
-  std::string why;
-};
-
-int64_t product(const Shape& shape, size_t begin, size_t end) {
-  int64_t count = 1;
-  for (size_t d = begin; d < end; ++d) count *= shape[d];
-  return count;
-}
-
-// The places of a batch of `batch` that has `outer` elements in front of it.
-Places places_of(const Shape& shape, int64_t outer, int64_t batch) {
-  Places exact, joined, in_last;
-  int64_t count = 1;
-  for (size_t d = 0; d < shape.size() && count > 0; count *= shape[d++]) {
-    if (outer % count != 0 || shape[d] % (outer / count * batch) != 0) continue;
-    const Place place{d, outer / count, shape[d] / (outer / count * batch)};
-    const bool is_features = d > 0 && d + 1 == shape.size();
-    (place.is_exact() ? exact : is_features ? in_last : joined).push_back(place);
-  }
-  if (!exact.empty()) return exact;
-  std::stable_partition(joined.begin(), joined.end(), [](const Place& place) { return place.before == 1; });
-  joined.insert(joined.end(), in_last.begin(), in_last.end());
-  return joined;
-}
-
-class Rebatch {
+class Rebatch : private BatchOperands {
  public:
-  Rebatch(const Graph& original, int64_t from, int64_t to, const ModelWords& words)
-      : original_(original),
-        from_(from),
-        to_(to),
-        words_(words),
-        graph_(original),
-        places_(original.tensors.size()),
-        steps_(original.tensors.size(), 0) {
-    for (const Tensor& tensor : original.tensors) tensor_names_.take(tensor.name);
-    for (const ROperator& rop : original.rops) rop_names_.take(rop.name);
-  }
+  Rebatch(const Graph& original, int64_t from, int64_t to, const ModelWords& words) : BatchOperands(original, from, to, words) {}
 
   // Mixes says why not.
   Graph run() {
@@ -100,35 +43,6 @@ class Rebatch {
   const std::string& where() const { return where_; }  // the node that is not allowed, or empty
 
  private:
-  // --- What a rule asks for. Shapes are those with the original batch. ---
-  bool has(size_t i) const { return i < rop_->inputs.size() && rop_->inputs[i].valid(); }
-  const Tensor& operand(size_t i) const { return original_.tensor(rop_->inputs[i]); }
-  const Shape& shape(size_t i) const { return operand(i).shape; }
-  const Shape& result_shape(size_t k = 0) const { return original_.tensor(rop_->outputs[k]).shape; }
-  std::string name(size_t i) const { return fmt::format("'{}'", printable(operand(i).name)); }
-  const std::optional<Place>& place(size_t i) const { return chosen_[i]; }
-  bool is_stacked(size_t i) const { return has(i) && chosen_[i].has_value(); }
-  size_t first_stacked() const {
-    size_t i = 0;
-    while (!is_stacked(i)) ++i;
-    return i;
-  }
-
-  // --- What it says. ---
-  void result(size_t k, const Place& place) { results_.at(k) = {place}; }
-
-  [[noreturn]] void mixes_along(size_t i, const char* what) const {
-    throw Mixes{fmt::format("{} dimension {} of {}, along which the elements of the batch lie, so that they change each other's results",
-                            what, place(i)->dim, name(i))};
-  }
-
-  // Operands from `first` on must be the same for all elements of the batch.
-  void require_same_from(size_t first, const char* what) const {
-    for (size_t i = first; i < rop_->inputs.size(); ++i) {
-      if (is_stacked(i)) throw Mixes{fmt::format("{} {} is another one for each element of the batch", what, name(i))};
-    }
-  }
-
   // --- Rules ---
   void apply(const Conv&) {
     require_same_from(1, "its operand");
@@ -171,7 +85,7 @@ class Rebatch {
   }
 
   void apply(const MaxUnpool&) {
-    const Place batch = common_place(0);
+    const Place batch = common_place(first_stacked());
     if (from_ != 1 || batch.dim != 0 || batch.before != 1) mixes_along(first_stacked(), "writes by numbers that count along");
     repeat_all(batch);
     const int64_t each = element_count(result_shape());
@@ -355,7 +269,9 @@ class Rebatch {
     const std::vector<int64_t> all = whole_numbers(numbers);
     const int64_t extent = shape(0)[from.dim];
     for (const Place& batch : places_of_numbers(numbers.shape)) {
-      const int64_t outer = product(numbers.shape, 0, batch.dim), each = element_count(numbers.shape) / (outer * from_);
+      require_table(grown(numbers.shape, batch), numbers.dtype);
+      const int64_t outer = product(numbers.shape, 0, batch.dim);
+      const int64_t each = element_count(numbers.shape) / std::max<int64_t>(1, outer * from_);
       std::vector<int64_t> made(static_cast<size_t>(outer * to_ * each));
       bool is_same = true;
       for (int64_t i = 0; is_same && i < static_cast<int64_t>(all.size()); ++i) {
@@ -504,251 +420,6 @@ class Rebatch {
     result(0, batch);
   }
 
-  // The place that all operands with a batch have.
-  Place common_place(size_t first) const {
-    const Place& batch = *place(first);
-    for (size_t i = first; i < rop_->inputs.size(); ++i) {
-      if (is_stacked(i) && *place(i) != batch)
-        throw Mixes{fmt::format("has the batch at another place in {} than in {}", name(i), name(first))};
-    }
-    return batch;
-  }
-
-  void repeat_all(const Place& batch) {
-    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
-      if (has(i) && !is_stacked(i)) inputs_[i] = repeated(i, batch);
-    }
-  }
-
-  // Operand i is broadcast to a result of `rank` dimensions with the batch at `batch`: it must have it there too, or be the same for all.
-  void align(size_t i, size_t rank, const Place& batch) {
-    const size_t own_rank = shape(i).size();
-    const bool reaches = batch.dim + own_rank >= rank;
-    const size_t d = reaches ? batch.dim + own_rank - rank : 0;
-    if (is_stacked(i)) {
-      if (reaches && *place(i) == batch.at(d)) return;
-      throw Mixes{fmt::format("combines elements of the batch in {} with others in {}", name(first_stacked()), name(i))};
-    }
-    if (!reaches || shape(i)[d] == 1) return;
-    if (shape(i)[d] != batch.extent(from_)) {
-      throw Mixes{fmt::format("repeats {} along dimension {}, along which the elements of the batch lie", name(first_stacked()),
-                              place(first_stacked())->dim)};
-    }
-    inputs_[i] = repeated(i, batch.at(d));
-  }
-
-  // --- New tensors ---
-  Shape grown(Shape shape, const Place& place) const {
-    shape[place.dim] = place.extent(to_);
-    return shape;
-  }
-
-  // With the batch as a dimension of its own behind `before`, or in front where that is 1, and `inner` behind it.
-  Shape split(Shape shape, const Place& place) const {
-    shape[place.dim] = to_;
-    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(place.dim) + 1, place.inner);
-    if (place.before != 1) shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(place.dim), place.before);
-    if (shape.size() > kMaxRank) throw Mixes{fmt::format("would need {} dimensions, supported: up to {}", shape.size(), kMaxRank)};
-    return shape;
-  }
-
-  void require_size(const Tensor& tensor) const {
-    const std::string limit = shape_limit(tensor.shape);
-    if (!limit.empty()) throw Mixes{fmt::format("its result '{}' {}", printable(tensor.name), limit)};
-  }
-
-  static Elementwise step(ElementwiseOp op) {
-    std::vector<int32_t> operands;
-    for (int32_t i = 0; i < arity_of(op); ++i) operands.push_back(i);
-    return {{{op, operands}}};
-  }
-
-  std::vector<ops::TensorType> types_of(const OpAttrs& attrs, const std::vector<TensorId>& inputs) const {
-    ops::OperandList operands;
-    for (const TensorId id : inputs) {
-      if (!id.valid()) {
-        operands.emplace_back();
-        continue;
-      }
-      const Tensor& tensor = graph_.tensor(id);
-      operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()});
-    }
-    try {
-      return ops::infer(attrs, operands);
-    } catch (const Error& error) {
-      throw Mixes{error.what()};
-    }
-  }
-
-  TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs) {
-    const ops::TensorType type = types_of(attrs, inputs).at(0);
-    Tensor tensor;
-    tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
-    tensor.dtype = type.dtype;
-    tensor.shape = type.shape;
-    require_size(tensor);
-    ROperator made;
-    made.name = rop_names_.unique(rop_->name + ".batch", ".");
-    made.attrs = std::move(attrs);
-    made.inputs = std::move(inputs);
-    made.origin = rop_->origin;
-    const TensorId id = add_tensor(graph_, std::move(tensor));
-    made.outputs = {id};
-    add(std::move(made));
-    return id;
-  }
-
-  TensorId add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data) {
-    Tensor tensor;
-    tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
-    tensor.dtype = dtype;
-    tensor.shape = std::move(shape);
-    tensor.role = Role::constant;
-    tensor.data = std::move(data);
-    return add_tensor(graph_, std::move(tensor));
-  }
-
-  // Of i32 or i64.
-  TensorId constant(DType dtype, const Shape& shape, const std::vector<int64_t>& values) {
-    if (static_cast<int64_t>(values.size()) * bytes_of(dtype) > kFoldTensorBytes)
-      throw Mixes{fmt::format("would need a table of {} numbers, at most {} are folded", values.size(), bytes_text(kFoldTensorBytes))};
-    Bytes bytes(values.size() * static_cast<size_t>(bytes_of(dtype)));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto narrow = static_cast<int32_t>(values[i]);
-      if (dtype == DType::i32 && narrow != values[i]) throw Mixes{"would need numbers beyond 32 bits"};
-      if (dtype == DType::i32) std::memcpy(bytes.data() + i * sizeof narrow, &narrow, sizeof narrow);
-      if (dtype == DType::i64) std::memcpy(bytes.data() + i * sizeof values[i], &values[i], sizeof values[i]);
-    }
-    return add_value(dtype, shape, std::make_shared<const Bytes>(std::move(bytes)));
-  }
-  TensorId constant(DType dtype, int64_t value) { return constant(dtype, Shape{}, {value}); }
-
-  // Operand i, which is the same for all elements of the batch, with the extent that the new batch has at `batch`.
-  TensorId repeated(size_t i, const Place& batch) {
-    const Tensor& tensor = operand(i);
-    if (tensor.shape.at(batch.dim) != batch.extent(from_)) throw Mixes{fmt::format("repeats {} for each element of the batch", name(i))};
-    const int64_t outer = product(tensor.shape, 0, batch.dim) * batch.before;
-    const int64_t each = element_count(tensor.shape) / std::max<int64_t>(1, outer * from_);
-    const auto bytes = static_cast<size_t>(each * bytes_of(tensor.dtype));
-    if (!tensor.data || outer * to_ * static_cast<int64_t>(bytes) > kFoldTensorBytes) return repeated_at_run_time(i, batch);
-    Bytes made(static_cast<size_t>(outer * to_) * bytes);
-    for (int64_t o = 0; o < outer; ++o) {
-      const std::byte* first = tensor.data->data() + static_cast<size_t>(o * from_) * bytes;
-      for (int64_t b = 1; b < from_; ++b) {
-        if (std::memcmp(first, first + static_cast<size_t>(b) * bytes, bytes) != 0)
-          throw Mixes{fmt::format("its constant {} has other values for one element of the batch than for another", name(i))};
-      }
-      for (int64_t b = 0; b < to_; ++b) std::memcpy(made.data() + static_cast<size_t>(o * to_ + b) * bytes, first, bytes);
-    }
-    return add_value(tensor.dtype, grown(tensor.shape, batch), std::make_shared<const Bytes>(std::move(made)));
-  }
-
-  TensorId repeated_at_run_time(size_t i, const Place& batch) {
-    if (from_ != 1) throw Mixes{fmt::format("{} may have other values for one element of the batch than for another", name(i))};
-    Shape all = split(shape(i), batch), one = all;
-    one[batch.dim + (batch.before == 1 ? 0 : 1)] = 1;
-    const TensorId apart = emit(Reshape{one}, {inputs_[i]});
-    const TensorId expanded = emit(Elementwise{{{ElementwiseOp::identity, {0}}}, all}, {apart});
-    return emit(Reshape{grown(shape(i), batch)}, {expanded});
-  }
-
-  // b * step for element b of the batch, to be broadcast to a tensor of `shape` with the batch at `batch`.
-  TensorId offsets(const Shape& shape, const Place& batch, int64_t step, DType dtype) {
-    Shape extents(shape.size(), 1);
-    extents[batch.dim] = batch.extent(to_);
-    std::vector<int64_t> values(static_cast<size_t>(batch.extent(to_)));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i) / batch.inner % to_ * step;
-    return constant(dtype, extents, values);
-  }
-
-  // Numbers that count the elements of a batch of several: those of element b are by b * step_of larger than those that count its own,
-  // which the new tensor has. The frontend makes them by adding a constant, [[0],[20],[40]] for the rows of [3,20], to places in a row.
-  int64_t step_of(size_t i) const { return has(i) ? steps_[rop_->inputs[i].index()] : 0; }
-
-  // Only what keeps the difference may read such numbers, or takes from the rows that they count.
-  void take_step(size_t i) {
-    if (step_of(i) == 0) return;
-    const auto* elementwise = std::get_if<Elementwise>(&rop_->attrs);
-    const bool is_step = elementwise && elementwise->steps.size() == 1;
-    const bool is_cast = is_step && elementwise->steps[0].op == ElementwiseOp::cast && is_integer(original_.tensor(rop_->outputs[0]).dtype);
-    const bool keeps = std::holds_alternative<Reshape>(rop_->attrs) || std::holds_alternative<Transpose>(rop_->attrs) || is_cast ||
-                       (is_step && elementwise->steps[0].op == ElementwiseOp::add);
-    if (!keeps && !(std::holds_alternative<Gather>(rop_->attrs) && i == 1))
-      throw Mixes{fmt::format("computes with {}, which numbers the elements of the whole batch", name(i))};
-    if (keeps) step_ += step_of(i);
-  }
-
-  // A constant summand that is larger by equal steps from each element of the batch to the next: that of the first is taken for all.
-  bool takes_first_numbers(size_t i, const Place& batch) {
-    const Tensor& tensor = operand(i);
-    const bool is_whole = tensor.dtype == DType::i64 || tensor.dtype == DType::i32;
-    if (from_ == 1 || !tensor.data || !is_whole || tensor.shape[batch.dim] != batch.extent(from_)) return false;
-    const std::vector<int64_t> numbers = whole_numbers(tensor);
-    const int64_t outer = product(tensor.shape, 0, batch.dim) * batch.before, each = element_count(tensor.shape) / (outer * from_);
-    const int64_t step = numbers.at(static_cast<size_t>(each)) - numbers[0];
-    std::vector<int64_t> first;
-    for (int64_t o = 0; o < outer; ++o) {
-      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(o * from_ * each);
-      for (int64_t k = each; k < from_ * each; ++k) {
-        if (begin[k] != begin[k % each] + k / each * step) return false;
-      }
-      for (int64_t b = 0; b < to_; ++b) first.insert(first.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
-    }
-    inputs_[i] = constant(tensor.dtype, grown(tensor.shape, batch), first);
-    step_ += step;
-    return true;
-  }
-
-  // What becomes of a number that is out of range, and whether negative ones count from the end.
-  struct Outside {
-    bool counts_back = true;
-    int64_t number = 0;
-  };
-
-  TensorId emit(ElementwiseOp op, std::vector<TensorId> inputs) { return emit(step(op), std::move(inputs)); }
-
-  TensorId counted_from_beginning(TensorId numbers, int64_t rows) {
-    const DType dtype = graph_.tensor(numbers).dtype;
-    const TensorId is_negative = emit(ElementwiseOp::less, {numbers, constant(dtype, 0)});
-    return emit(ElementwiseOp::where, {is_negative, emit(ElementwiseOp::add, {numbers, constant(dtype, rows)}), numbers});
-  }
-
-  TensorId nearest(TensorId numbers, int64_t rows) {
-    const DType dtype = graph_.tensor(numbers).dtype;
-    const TensorId counted = counted_from_beginning(numbers, rows);
-    return emit(ElementwiseOp::min, {emit(ElementwiseOp::max, {counted, constant(dtype, 0)}), constant(dtype, rows - 1)});
-  }
-
-  bool are_within(size_t i, int64_t rows) const {
-    const std::optional<Range> range = range_of(graph_, makers_, inputs_[i]);
-    return range && range->least >= 0 && range->most < rows;
-  }
-
-  // Operand 1, numbers of `each` rows of an element of the batch, as numbers of all rows, those of one element behind those of another.
-  // Without `outside` a number that is out of range becomes that of the nearest row.
-  TensorId numbered(const Place& batch, int64_t each, const std::optional<Outside>& outside) {
-    TensorId numbers = inputs_[1];
-    const DType dtype = graph_.tensor(numbers).dtype;
-    const TensorId shift = offsets(shape(1), batch, each, dtype);
-    if (are_within(1, each)) return emit(ElementwiseOp::add, {numbers, shift});
-    if (!outside) return emit(ElementwiseOp::add, {nearest(numbers, each), shift});
-    if (outside->counts_back) numbers = counted_from_beginning(numbers, each);
-    const TensorId is_inside = emit(ElementwiseOp::logical_and, {emit(ElementwiseOp::greater_equal, {numbers, constant(dtype, 0)}),
-                                                                 emit(ElementwiseOp::less, {numbers, constant(dtype, each)})});
-    return emit(ElementwiseOp::where, {is_inside, emit(ElementwiseOp::add, {numbers, shift}), constant(dtype, outside->number)});
-  }
-
-  // The same where rows of other elements lie between those of an element: its row r is row (r / inner * batch + b) * inner + r % inner.
-  TensorId interleaved(const Place& batch, const Place& rows) {
-    const DType dtype = operand(1).dtype;
-    const TensorId numbers = are_within(1, rows.extent(1)) ? inputs_[1] : nearest(inputs_[1], rows.extent(1));
-    const TensorId shift = offsets(shape(1), batch, rows.inner, dtype), factor = constant(dtype, to_);
-    if (rows.inner == 1) return emit(ElementwiseOp::add, {emit(ElementwiseOp::mul, {numbers, factor}), shift});
-    const TensorId rest = emit(ElementwiseOp::mod, {numbers, constant(dtype, rows.inner)});
-    const TensorId front = emit(ElementwiseOp::mul, {emit(ElementwiseOp::sub, {numbers, rest}), factor});
-    return emit(ElementwiseOp::add, {emit(ElementwiseOp::add, {front, shift}), rest});
-  }
-
   // --- The walk ---
   void follow(const ROperator& rop) {
     rop_ = &rop;
@@ -838,11 +509,6 @@ class Rebatch {
     add(std::move(made));
   }
 
-  void add(ROperator rop) {
-    for (const TensorId id : rop.outputs) makers_[id] = graph_.rops.size();
-    graph_.rops.push_back(std::move(rop));
-  }
-
   // An output that is the same for any batch is one that the model does not compute of its inputs.
   void require_batch_in(TensorId id) const {
     const Tensor& tensor = original_.tensor(id);
@@ -850,24 +516,6 @@ class Rebatch {
     if (!places_[id.index()].empty() || tensor.role == Role::constant || tensor.shape.empty() || element_count(tensor.shape) == 0) return;
     throw Mixes{fmt::format("output '{}' has shape {} whatever the batch", printable(tensor.name), shape_text(tensor.shape))};
   }
-
-  const Graph& original_;
-  int64_t from_, to_;
-  const ModelWords& words_;
-  Graph graph_;  // with the new batch; tensors that the original has keep their ids
-  std::vector<Places> places_;
-  std::vector<int64_t> steps_;  // see step_of
-  Makers makers_;               // of the tensors of graph_
-  UniqueNames tensor_names_, rop_names_;
-  std::string where_;
-
-  // The rOperator that is being followed, the places chosen for its operands, and what its rule makes of it.
-  const ROperator* rop_ = nullptr;
-  std::vector<std::optional<Place>> chosen_;
-  OpAttrs attrs_;
-  std::vector<TensorId> inputs_;
-  std::vector<Places> results_;
-  int64_t step_ = 0;  // step_of its results
 };
 
 }  // namespace

@@ -232,6 +232,7 @@ TEST_CASE("rules of operators that combine tensors") {
       {"x = input f32[1,2,4,4]\n p = MaxPool(x) {kernel=[2,2], strides=[2,2]} -> f32[1,2,2,2]\n i = PoolIndices(x) {kernel=[2,2], "
        "strides=[2,2]} -> i64[1,2,2,2]\n y = MaxUnpool(p, i) -> f32[1,2,4,4]\n outputs(y, i)",
        ""},
+      {"i = input i64[1,1,2,2]\n p = const f32[1,1,2,2]\n y = MaxUnpool(p, i) -> f32[1,1,4,4]\n outputs(y)", ""},
   })));
 }
 
@@ -262,6 +263,9 @@ TEST_CASE("a reshape joins the batch with other dimensions and takes it apart ag
           b = Reshape(g) -> f32[6,1,8]
           y = Transpose(b) {perm=[1,0,2]} -> f32[1,6,8]
           outputs(y))",
+       ""},
+      {"x = input f32[1]\n r = Reshape(x) -> f32[1,1]\n c = const f32[1,1]\n s = Elementwise(r, c) {add(i0, i1)} -> f32[1,1]\n d = const "
+       "f32[5,1]\n y = Elementwise(s, d) {mul(i0, i1)} -> f32[5,1]\n outputs(y)",
        ""},
       // Which 1 of [1,1,3] is the batch is open, until the constant says it; the other one is taken where the first does not do.
       {"x = input f32[1,3]\n r = Reshape(x) -> f32[1,1,3]\n c = const f32[5,1,3]\n y = Elementwise(r, c) {add(i0, i1)} -> f32[5,1,3]\n "
