@@ -220,6 +220,65 @@ def test_constants_of_the_batch_are_repeated(tamp):
     check_elements(tamp, m.model(nodes, [m.value("x", [1, 5, 3])], outputs, weights), 2, {"q": 1, "last": 1})
 
 
+class Chain:
+    """Random operators, one behind the other, that compute each element of [1,..] by itself."""
+
+    def __init__(self, seed):
+        self.random, self.nodes, self.weights, self.name, self.shape = np.random.default_rng(seed), [], [], "x", [1, 4, 6]
+
+    def number(self, values):
+        self.weights.append(m.constant(f"w{len(self.weights)}", values, np.asarray(values).dtype))
+        return self.weights[-1].name
+
+    def weight(self, *shape):
+        return self.number(self.random.standard_normal(shape).astype(np.float32) / 2)
+
+    def add(self, op, *inputs, shape=None, **attributes):
+        self.nodes.append(m.node(op, [self.name, *inputs], [f"t{len(self.nodes)}"], f"n{len(self.nodes)}", **attributes))
+        self.name, self.shape = self.nodes[-1].output[0], list(shape or self.shape)
+
+    def step(self):
+        a, b = self.shape[1:]
+        axis = int(self.random.integers(1, 3))
+        half = [1, a, b]
+        half[axis] -= half[axis] // 2
+        whole = np.array
+        [lambda: self.add("Tanh"),
+         lambda: self.add("Add", self.weight(1, a, b)),
+         lambda: self.add("MatMul", self.weight(b, 5), shape=[1, a, 5]),
+         lambda: self.add("Softmax", axis=axis),
+         lambda: self.add("Transpose", perm=[0, 2, 1], shape=[1, b, a]),
+         lambda: self.add("Concat", self.weight(1, a, 2), axis=2, shape=[1, a, b + 2]),
+         lambda: self.add("Slice", self.number(whole([0])), self.number(whole([half[axis]])), self.number(whole([axis])), shape=half),
+         lambda: self.add("CumSum", self.number(whole(axis))),
+         lambda: self.add("LayerNormalization", self.weight(b)),
+         lambda: (self.add("Reshape", self.number(whole([a, b])), shape=[1, a, b]), self.add("MatMul", self.weight(b, b)), self.add("Reshape", self.number(whole([1, a, b])))),
+         lambda: (self.add("Transpose", perm=[1, 0, 2]), self.add("Reshape", self.number(whole([a, b]))), self.add("Gather", self.number(whole([[0, a - 1]])), axis=0, shape=[1, 2, b])) if a > 1 else None,
+         lambda: self.add("Resize", "", "", self.number(whole([1, a, 2 * b])), mode="linear", shape=[1, a, 2 * b]) if b < 20 else None][self.random.integers(12)]()
+
+    def mix(self):
+        a, b = self.shape[1:]
+        self.add("Concat", self.weight(1, 2, b), axis=1, shape=[1, a + 2, b])  # so that one dimension alone can be the batch
+        [lambda: self.add("ReduceMax", axes=[0]), lambda: self.add("Softmax", axis=0), lambda: self.add("ReduceMean", keepdims=0), lambda: self.add("CumSum", self.number(np.array(0))),
+         lambda: (self.add("Reshape", self.number(np.array([-1]))), self.add("Softmax", axis=-1))][self.random.integers(5)]()
+
+    def model(self):
+        return m.model(self.nodes, [m.value("x", [1, 4, 6])], [m.value(self.name, None)], self.weights)
+
+
+def test_random_chains_of_operators(tamp):
+    for seed in range(12):
+        chain = Chain(seed)
+        for _ in range(10):
+            chain.step()
+        if seed < 3:
+            check_elements(tamp, chain.model(), 3)
+        else:
+            compiled(tamp, chain.model(), "--batch", 3, "--policy", "sequential")
+        chain.mix()
+        tamp("compile", write(tamp, chain.model()), "-o", "out", "--batch", 3, code=2, says=f"--batch 3: node '{chain.nodes[-1].name}'")
+
+
 def test_what_random_numbers_do_not_tell(tamp):
     """Elements change each other's results only where a value is beyond a threshold, or by little."""
     weights = [m.constant("w", np.random.default_rng(1).standard_normal((8, 8)) / 8), m.constant("high", 30.0), m.ints("all", [0, 1]), m.ints("first", [0]), m.ints("three", [3, 8])]
