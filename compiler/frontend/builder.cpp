@@ -10,6 +10,7 @@
 
 #include "compiler/frontend/initializers.h"
 #include "compiler/frontend/lower_f64.h"
+#include "compiler/frontend/lower_rank.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -193,6 +194,7 @@ std::vector<TensorId> Builder::emit_all(Request request) {
                                 request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes),
                                 bytes_text(kFoldTotalBytes)));
   }
+  if (const std::optional<TensorId> lowered = types.size() == 1 ? lower_rank(*this, request, shape) : std::nullopt) return {*lowered};
   if (dtype != DType::f32 && ops::is_f32_only(request.attrs, dtype)) return emit_in_f32(std::move(request), dtype);
   const std::vector<TensorId> ids = add_results(request.name, types);
   ROperator rop;

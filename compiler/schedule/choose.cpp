@@ -25,7 +25,21 @@ std::string describe(const Graph& graph, const ROperator& rop) {
     }
     return join(texts, ", ");
   };
-  return fmt::format("node '{}' ({}): {} -> {}", printable(rop.name), name_of(rop.attrs), tensors(rop.inputs), tensors(rop.outputs));
+  std::vector<std::string> nodes;
+  for (const std::string& node : rop.origin) {
+    if (node != rop.name) nodes.push_back("'" + printable(node) + "'");
+  }
+  const std::string of = nodes.empty() ? "" : fmt::format(" of ONNX node{} {}", nodes.size() == 1 ? "" : "s", join(nodes, ", "));
+  return fmt::format("node '{}' ({}{}): {} -> {}", printable(rop.name), name_of(rop.attrs), of, tensors(rop.inputs), tensors(rop.outputs));
+}
+
+// Bodies walk a nest of so many dimensions at most; neighbours that lie one behind the other in all operands count as one.
+std::string limit_text(const Graph& graph, const ROperator& rop) {
+  constexpr size_t kMostWalked = 8;
+  const auto is_deep = [&](TensorId id) { return id.valid() && graph.tensor(id).shape.size() > kMostWalked; };
+  const bool is_any =
+      std::any_of(rop.inputs.begin(), rop.inputs.end(), is_deep) || std::any_of(rop.outputs.begin(), rop.outputs.end(), is_deep);
+  return is_any ? fmt::format("; supported: up to {} dimensions, or more whose neighbours lie one behind the other", kMostWalked) : "";
 }
 
 }  // namespace
@@ -35,12 +49,15 @@ void Unsupported::raise(const PolicyInput& input) const {
   const std::string where = fmt::format("at {} on vDevice '{}'", name_of(input.machine.precision), input.machine.vdevice.name);
   std::vector<std::string> texts;
   std::vector<Refusal> refusals;
+  std::string limit;
   for (const ROperatorId id : rops_) {
     const ROperator& rop = input.graph.rop(id);
     texts.push_back(describe(input.graph, rop));
-    refusals.push_back({rop.name, name_of(rop.attrs), "no rKernel " + where});
+    const std::string own = limit_text(input.graph, rop);
+    if (!own.empty()) limit = own;
+    refusals.push_back({rop.name, name_of(rop.attrs), "no rKernel " + where + own});
   }
-  throw unsupported(fmt::format("no rKernel for {} {}", join(texts, "; "), where), std::move(refusals));
+  throw unsupported(fmt::format("no rKernel for {} {}{}", join(texts, "; "), where, limit), std::move(refusals));
 }
 
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported) {

@@ -161,6 +161,30 @@ def test_updates_of_another_count_are_refused(tamp):
         tamp("compile", f"{name}.onnx", "-o", "out", code=2 if says else 1, says=says or "different types")
 
 
+# --- many dimensions -----------------------------------------------------------------------------------------------------
+
+def test_more_dimensions_than_a_body_walks(tamp):
+    """Nine and more, of which no two neighbours lie one behind the other."""
+    turn = [0, 2, 4, 6, 8, 1, 3, 5, 7]
+    every_other = np.random.default_rng(3).standard_normal([2, 1] * 4 + [2]).astype(np.float32)
+    constants = [m.ints("narrow", [2, 1] * 5), m.ints("expanded_to", [2] * 10), m.ints("starts", [1] * 9), m.ints("ends", [-9] * 9), m.ints("axes", list(range(9))),
+                 m.ints("steps", [-1] * 9), m.ints("twice", [1, 2] * 4 + [1]), m.ints("pads", [1, 0] * 9), m.constant("fill", 7.0), m.constant("z", 0.0), m.constant("w", every_other),
+                 m.constant("b", np.random.default_rng(4).standard_normal([2, 1] * 3 + [2, 2, 2]))]
+    nodes = [m.node("Transpose", ["x"], ["turned"], "turn", perm=turn), m.node("Slice", ["x", "starts", "ends", "axes", "steps"], ["sliced"]), m.node("Tile", ["x", "twice"], ["tiled"]),
+             m.node("Reshape", ["u", "narrow"], ["x10"], "narrow"), m.node("Expand", ["x10", "expanded_to"], ["expanded"]), m.node("Pad", ["x", "pads", "fill"], ["padded"]),
+             m.node("Greater", ["x", "z"], ["positive"]), m.node("Where", ["positive", "x", "w"], ["chosen"]), m.node("MatMul", ["x", "b"], ["product"]),
+             m.node("Add", ["turned", "x"], ["sum"]), m.node("Transpose", ["positive"], ["truths"], "truths", perm=turn), m.node("Neg", ["turned"], ["last"])]
+    inputs = {"x": np.random.default_rng(5).standard_normal([2] * 9).astype(np.float32), "u": drawn(32)}
+    runs_like_onnxruntime(tamp, nodes, inputs, ["turned", "sliced", "tiled", "expanded", "padded", "chosen", "product", "sum", "truths", "last"],
+                          constants)
+    shape = [2] * 9
+    scatter = m.model([m.node("Transpose", ["x"], ["t"], "turn", perm=turn), m.node("ScatterElements", ["t", "i", "x"], ["y"], "scatter", axis=4)], [m.value("x", shape), m.value("i", shape, I64)],
+                      [m.value("y", shape)])
+    (tamp.folder / "scatter.onnx").write_bytes(scatter.SerializeToString())
+    done = tamp("compile", "scatter.onnx", "-o", "out", code=2, says="no rKernel for node 'scatter' (Scatter): ")
+    assert "; supported: up to 8 dimensions, or more whose neighbours lie one behind the other" in done.stderr, done.stderr
+
+
 # --- what is declared --------------------------------------------------------------------------------------------------
 
 def test_what_is_declared_of_inner_tensors_is_a_hint(tamp):
