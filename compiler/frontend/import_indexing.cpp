@@ -375,6 +375,22 @@ void import_reverse_sequence(NodeImport& n) {
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, 2), place}));
 }
 
+namespace {
+
+// There is room for all entries; those behind the chosen ones are of no meaning.
+void compress_at_run_time(NodeImport& n, TensorId x, int64_t axis, int64_t extent) {
+  const TensorId condition = n.slice_axis(n.in(1), 0, 0, std::min(extent, n.shape(n.in(1))[0]));
+  if (element_count(n.shape(condition)) == 0 || element_count(n.shape(x)) == 0) {
+    Shape none = n.shape(x);
+    none[static_cast<size_t>(axis)] = 0;
+    return n.result(0, empty(n, n.dtype(x), none));
+  }
+  const std::vector<TensorId> found = n.add_all(NonZero{}, {condition});
+  n.padded_result(0, n.add(Gather{axis}, {x, found[0]}), found[1], axis);
+}
+
+}  // namespace
+
 // Compress: without an axis, of all elements in row-major order.
 void import_compress(NodeImport& n) {
   n.expect_inputs(2, 2);
@@ -383,14 +399,11 @@ void import_compress(NodeImport& n) {
   n.expect_bool({n.in(1)});
   if (n.shape(n.in(1)).size() != 1)
     throw n.bad(fmt::format("input 1 (condition) has shape {}, expected one dimension", shape_text(n.shape(n.in(1)))));
-  if (!n.is_constant(n.in(1))) {
-    throw n.refuse(
-        "the result's shape depends on the values of input 1 (condition), which are known only at run time, supported: a constant");
-  }
   std::optional<int64_t> axis = n.find_int("axis");
   if (axis) axis = n.axis(*axis, n.rank(x), "attribute 'axis'");
   if (!axis) x = n.reshape(x, {element_count(n.shape(x))});
   const int64_t along = axis.value_or(0), extent = n.shape(x)[static_cast<size_t>(along)];
+  if (!n.is_constant(n.in(1))) return compress_at_run_time(n, x, along, extent);
   const ops::Value condition = n.value(n.in(1));
   Ints chosen;
   for (int64_t i = 0; i < condition.shape[0]; ++i) {

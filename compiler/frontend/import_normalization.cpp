@@ -28,12 +28,26 @@ void import_batch_normalization(NodeImport& n) {
   }
   if (n.version() == 1) n.ignore("consumed_inputs");
   if (n.version() < 7) expect_test_mode(n);
-  if (n.version() < 9 && !n.attr_flag("spatial", true)) throw n.refuse("attribute 'spatial' is 0, supported: 1");
+  const bool by_element = n.version() < 9 && !n.attr_flag("spatial", true);
   n.ignore("momentum");
   const float epsilon = n.attr_float("epsilon", 1e-5F);
 
   for (size_t i = 1; i < 5; ++i) n.expect_float({n.in(0), n.in(i)});
-  n.result(0, n.add(BatchNorm{epsilon}, {n.in(0), n.in(1), n.in(2), n.in(3), n.in(4)}));
+  std::vector<TensorId> operands = {n.in(0), n.in(1), n.in(2), n.in(3), n.in(4)};
+  const Shape shape = n.shape(operands[0]);
+  if (by_element && shape.size() > 2) {  // each element of an image is a channel
+    const Shape each(shape.begin() + 1, shape.end());
+    const int64_t channels = element_count(each);
+    for (size_t i = 1; i < operands.size(); ++i) {
+      if (n.shape(operands[i]) != each) {
+        throw n.bad(fmt::format("attribute 'spatial' is 0, and input {} has shape {}, expected {}", i, shape_text(n.shape(operands[i])),
+                                shape_text(each)));
+      }
+      operands[i] = n.reshape(operands[i], {channels});
+    }
+    operands[0] = n.reshape(operands[0], {shape[0], channels});
+  }
+  n.result(0, n.reshape(n.add(BatchNorm{epsilon}, operands), shape));
 }
 
 void import_lrn(NodeImport& n) {

@@ -116,7 +116,7 @@ std::vector<OpRow> make_table() {
       {"CenterCropPad", {18}, import_center_crop_pad, "shape must be a constant"},
       {"Clip", {1, 6, 11, 12, 13}, import_clip, ""},
       {"Col2Im", {18}, import_col2im, "1-D to 3-D, image_shape and block_shape must be constants"},
-      {"Compress", {9, 11, 28}, import_compress, "condition must be a constant"},
+      {"Compress", {9, 11, 28}, import_compress, "of a condition of run time the result is padded, as NonZero's"},
       {"Concat", {1, 4, 11, 13}, import_concat, ""},
       {"Constant", {1, 9, 11, 12, 13, 19, 21, 23, 24, 25}, import_constant, "no strings, no sparse tensors"},
       {"ConstantOfShape", {9, 20, 21, 23, 24, 25}, import_constant_of_shape, "shape must be a constant"},

@@ -150,6 +150,25 @@ def test_a_mask_says_where_values_go(tamp):
             assert np.array_equal(np.load(tamp.folder / "out" / "y.npy"), expected), name
 
 
+def test_a_condition_chooses_entries_at_run_time(tamp):
+    x = drawn(5, 4)
+    made = m.model([m.node("Compress", ["x", "rows"], ["some"], "rows", axis=0), m.node("Compress", ["x", "elements"], ["flat"], "elements"), m.node("Relu", ["some"], ["y"])],
+                   [port("x", x), m.value("rows", [4], BOOL), m.value("elements", [20], BOOL)], [m.value("some", ["n", 4]), m.value("flat", ["k"]), m.value("y", ["n", 4])])
+    (tamp.folder / "chosen.onnx").write_bytes(made.SerializeToString())
+    tamp("compile", "chosen.onnx", "-o", "chosen", "--vdevice", "cpu", "--precision", "fp32")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for seed, share in ((1, 0.5), (2, 0), (3, 1)):
+        rng = np.random.default_rng(seed)
+        inputs = {"x": x, "rows": rng.random(4) < share, "elements": rng.random(20) < share}
+        for name, values in inputs.items():
+            np.save(tamp.folder / f"{name}.npy", values)
+        tamp("run", "chosen", "--device", "cpu", "--check", "--output-dir", "out", *(f"--input={name}={name}.npy" for name in inputs))
+        files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+        for name, expected in zip(["some", "flat", "y"], session.run(None, inputs)):
+            found, count = (np.load(tamp.folder / "out" / files[port]) for port in (name, f"{name}.count"))
+            assert count[0] == len(expected) and np.array_equal(found[:count[0]], expected), name
+
+
 def test_updates_of_another_count_are_refused(tamp):
     made = masked_scatter(True)
     for name, change, says in [("whole", lambda node: node.input.__setitem__(2, "values"), "as many updates as indices, cut to the same count"),

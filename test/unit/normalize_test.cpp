@@ -92,6 +92,19 @@ TEST_CASE("normalisations name operand and attribute that they do not take") {
   CHECK_THAT(refusal(lp), Contains("attribute 'p' is 3, expected 1 or 2"));
 }
 
+TEST_CASE("BatchNormalization without spatial has a channel for each element of an image") {
+  const auto model = [](const Shape& x, const Shape& each) {
+    Model made(7);
+    made.input("x", x).constant(tensor("s", each, {1, 2, 3, 4})).constant(tensor("b", each, {0, 0, 1, 1}));
+    made.constant(tensor("m", each, {1, 1, 1, 1})).constant(tensor("v", each, {1, 1, 4, 4}));
+    return made.node("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"}, {attribute("spatial", 0), attribute("epsilon", 0.0F)}, "bn")
+        .output("y");
+  };
+  check_near(run(model({1, 2, 2}, {2, 2}), {1, 2, 2}, {1, 2, 3, 5}), {0, 2, 4, 9});
+  check_near(run(model({1, 4}, {4}), {1, 4}, {1, 2, 3, 5}), {0, 2, 4, 9});
+  CHECK_THAT(refusal(model({1, 4, 3}, {4})), Contains("attribute 'spatial' is 0, and input 1 has shape [4], expected [4,3]"));
+}
+
 TEST_CASE("BatchNormalization for training is refused by name") {
   const auto model = [](int opset, std::vector<onnx::AttributeProto> attributes, const std::vector<std::string>& outputs) {
     Model made(opset);
