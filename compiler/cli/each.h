@@ -12,7 +12,7 @@ namespace tamp::cli {
 
 struct EachReport {
   int64_t checked = 0;  // rOperators
-  // Names of those that could not be checked: their operands' shapes differ from what the reference takes.
+  // Those that could not be checked, each with the reason; none is known that cannot.
   std::vector<std::string> skipped;
   // The first wrong rOperator, in the order of the graph: its name, its ONNX nodes, its rKernel, and the worst element. Empty: none is
   // wrong.

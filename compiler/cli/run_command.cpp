@@ -261,7 +261,7 @@ void check_races(const RProgram& program, const RunResult& result, Report& repor
 
 void report_each(const EachReport& report, Report& to) {
   to.json["each"] = {{"checked", report.checked}, {"skipped", report.skipped}};
-  for (const std::string& name : report.skipped) to.say("each    '{}' cannot be looked at alone\n", printable(name));
+  for (const std::string& reason : report.skipped) to.say("each    cannot be looked at alone: {}\n", reason);
   if (!report.departure.empty())
     throw Error(ExitCode::check_failed, fmt::format("{}; {} before it are good", report.departure, report.checked));
   to.say("each    {} rOperators, each as the reference\n", report.checked);

@@ -3,6 +3,7 @@
 
     check_test.py TAMP [WORD...]
 """
+import json
 import re
 import sys
 
@@ -12,6 +13,8 @@ from onnx import numpy_helper
 import harness
 import models as m
 import races_test as races
+import transformers_test as transformers
+from transformers_test import Net, named
 
 
 def network():
@@ -157,6 +160,64 @@ def test_the_roperator_that_is_wrong_is_named(tamp):
     done = tamp("run", "wide.onnx", "--device", "cpu", "--check", "--each", code=4, env=races.with_wrong_body(tamp, before, after, "wide.cu"))
     assert re.search(r"rOperator 'soft' \(Softmax\), rKernel .*, ONNX nodes? 'soft'[^:]*: its result '[by]' differs from the reference, .*worst element \[\d+,\d+\]: \S+, expected \S+; \d+ before it",
                      done.stderr), done.stderr
+
+
+def gpt2(layers=2, hidden=64, heads=2, past=12, words=50):
+    """A token of GPT-2: keys and values before it are inputs, queries, keys and values parts of one product."""
+    net, size, x = Net(hidden), hidden // heads, "x"
+    ports, results = [m.value("x", [1, 1, hidden])], []
+    for layer in range(layers):
+        parts = net.add("Split", net.linear(net.norm(x), hidden, 3 * hidden), net.ints(*[hidden] * 3), outputs=3, axis=2)
+        q, k, v = (net.add("Transpose", net.add("Reshape", part, net.ints(1, 1, heads, size)), perm=[0, 2, 1, 3]) for part in parts)
+        k, v = (net.add("Concat", f"past_{name}{layer}", new, axis=2) for name, new in (("k", k), ("v", v)))
+        scores = net.add("Div", net.add("MatMul", q, net.add("Transpose", k, perm=[0, 1, 3, 2])), net.constant(size**0.5))
+        mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        x = net.add("Add", net.linear(net.add("Reshape", mixed, net.ints(1, 1, hidden)), hidden, hidden), x)
+        x = net.add("Add", x, net.feed_forward(net.norm(x), net.gelu))
+        for name, each in (("k", k), ("v", v)):
+            named(net, each, f"{name}{layer}")
+            ports.append(m.value(f"past_{name}{layer}", [1, heads, past, size]))
+            results.append(m.value(f"{name}{layer}", [1, heads, past + 1, size]))
+    named(net, net.add("MatMul", net.norm(x), net.weight(hidden, words)))
+    return net.model(ports, [m.value("y", [1, 1, words]), *results])
+
+
+def test_every_roperator_of_a_decoder_is_compared(tamp):
+    """Among them products that make their rows themselves, and rows that are passed as words."""
+    (tamp.folder / "gpt2.onnx").write_bytes(gpt2().SerializeToString())
+    for precision in ("fp32", "tf32", "fp16", "bf16"):
+        words = ["run", "gpt2.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", precision, "--check", "--each"]
+        shown = tamp(*words, "--keep", precision).stdout
+        assert re.search(r"each +\d+ rOperators, each as the reference", shown) and "cannot be looked at" not in shown, shown
+        rops = {rop["op"] for rop in json.loads((tamp.folder / precision / "gpt2.rprogram.json").read_text())["rops"]}
+        assert {"PrologueMatMul", "StepAttention"} <= rops, rops
+
+
+def check_planted(tamp, before, after, says):
+    (tamp.folder / "gpt2.onnx").write_bytes(gpt2().SerializeToString())
+    words = ["run", "gpt2.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "fp16", "--check", "--each"]
+    done = tamp(*words, code=4, env=races.with_wrong_body(tamp, before, after, "gpt2.cu"))
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_a_wrong_row_of_a_decoder_is_found(tamp):
+    word = "if (words != nullptr) publish_value(task, words + at, rounded_to<Out>(y));"  # behind it the value
+    check_planted(tamp, word, word + " y *= 1.5f;", r"rOperator '\S+' \(StepAttention\), rKernel attention_step<.*: its result ")
+
+
+def test_a_wrong_word_of_a_decoder_is_found(tamp):
+    """One that is not what its buffer has."""
+    word = "cuda_on_cpu::publish(word, word_of(value));"
+    check_planted(tamp, word, word.replace("value", "1.5f * value"), r"rOperator '\S+' \(\w+\), rKernel .*: the words of its result ")
+
+
+def test_every_roperator_of_transformers_is_compared(tamp):
+    """Moments, rounded rows, sums in a cluster, feed-forward parts: what only other rOperators read is compared as well."""
+    cases = {"norms": (transformers.products_and_norms(True), "tf32"), "feed": (transformers.feed_forwards(96, (1, 71), 1, True, True), "fp16")}
+    for name, (made, precision) in cases.items():
+        (tamp.folder / f"{name}.onnx").write_bytes(made.SerializeToString())
+        shown = tamp("run", f"{name}.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", precision, "--check", "--each").stdout
+        assert re.search(r"each +\d+ rOperators, each as the reference", shown) and "cannot be looked at" not in shown, shown
 
 
 def wrong_softmax(source):
