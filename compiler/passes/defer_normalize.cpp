@@ -30,8 +30,9 @@ struct Deferred {
 };
 
 bool is_maker(const Graph& graph, const ROperator& rop) {
-  const bool is_feed_forward = std::holds_alternative<FeedForward>(rop.attrs) && graph.tensor(rop.outputs[0]).dtype == DType::f32;
-  return is_feed_forward || (is_row_product(graph, rop) && rop.epilogue.activation == Activation::none);
+  if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs))
+    return graph.tensor(rop.outputs[0]).dtype == DType::f32 && !feed->keeps_moments && !feed->normalize_result;
+  return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
 }
 // A depthwise convolution of a map, whose pixels are rows.
 bool is_maker_of_pixels(const Graph& graph, const ROperator& rop) {

@@ -234,6 +234,33 @@ TEST_CASE("a FeedForward in front of a normalisation keeps moments") {
   CHECK(made.rops[1].inputs[kMomentMoments] == made.rops[0].outputs[1]);
 }
 
+TEST_CASE("a FeedForward keeps moments once, and none of a result that it normalises itself") {
+  const Graph twice = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
+  other = const f32[32,16]
+  o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
+  q = MatMul(o, u) -> f32[2,3,8]
+  s = Normalize(z, h, g) {axes=[2], epsilon=0.1} -> f32[2,3,32]
+  t = MatMul(s, other) -> f32[2,3,16]
+  outputs(q, t, z))"));
+  const Graph once = passes::defer_normalize(twice, faster);
+  check_pass(twice, once);
+  CHECK(once.rops[0].outputs.size() == 2);
+  CHECK(count_rops(once, "Normalize") == 1);
+  const auto by_results = [](const Graph& graph) {
+    return 100 + 10 * count_rops(graph, "Normalize") - 10 * count_rops(graph, "FeedForward");
+  };
+  const Graph normalised = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
+  o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
+  s = Normalize(o) {axes=[2], epsilon=0.1} -> f32[2,3,32]
+  q = MatMul(s, u) -> f32[2,3,8]
+  outputs(q))"),
+                                 by_results);
+  REQUIRE(std::get<FeedForward>(normalised.rops[0].attrs).normalize_result);
+  const Graph made = passes::defer_normalize(normalised, faster);
+  check_pass(normalised, made);
+  CHECK(count_rops(made, "Normalize") == 1);
+}
+
 TEST_CASE("a normalisation that alone reads what a FeedForward makes is the FeedForward's") {
   const std::string text = swapped(kBlock, "outputs(z)", R"(o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
   outputs(o))");
