@@ -245,8 +245,10 @@ class Network:
         return kept
 
     def mask(self, batch, heads, queries, keys):
-        """Something to add to the scores, or nothing. Where a mask makes whole rows -inf, softmax gives NaN: that is not made here."""
+        """Something to add to the scores, or nothing. Whole rows that are masked get finite numbers: softmax makes NaN of -inf."""
         kind, low = self.number(0, 9), self.lowest()
+        if queries > keys and np.isinf(low):  # causal: the first queries have no key
+            low = LOWEST
         causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
         if kind <= 2:
             return None
