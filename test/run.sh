@@ -117,7 +117,7 @@ longest=(races_test transformers_test models_test conformance pattern_test ray_t
 programs=()
 for name in "${longest[@]}"; do programs+=("test/e2e/$name.py"); done
 for program in test/e2e/*_test.py test/e2e/bad_inputs.py; do
-  case $program in */gpu_test.py | */nvcc_test.py) continue ;; esac  # below
+  case $program in */gpu_test.py | */nvcc_test.py | */nvcc_bodies_test.py) continue ;; esac  # below
   case " ${longest[*]} " in *" $(basename "$program" .py) "*) continue ;; esac
   programs+=("$program")
 done
@@ -125,6 +125,7 @@ count_together "${programs[@]}"
 
 if find_nvcc; then
   count build/venv/bin/python test/e2e/nvcc_test.py "$tamp"
+  count build/venv/bin/python test/e2e/nvcc_bodies_test.py "$tamp"
 else
   echo "no nvcc: tests that compile for a GPU are left out"
 fi

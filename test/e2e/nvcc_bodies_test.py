@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Every body of the catalogue through nvcc, in both executions, for three architectures, without a warning: bodies are templates, of which g++ and the
+stand-in take other branches than nvcc does. Nothing runs. run.sh calls this where nvcc is.
+
+    nvcc_bodies_test.py TAMP [WORD...]
+
+ROWS are networks, each in a precision and for a GPU or for four SMs of one: where there is much to do for each vEU, other bodies are fast. nvcc gets those
+of them that bring a body that it has not had yet. A body that no row brings, and that ABSENT does not name, is a failure; so is one that ABSENT names
+without need. A new body needs a row."""
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+from onnx import TensorProto
+
+import harness
+import models as m
+import models_test as nets
+import networks_test as networks
+import races_test as races
+import recurrent_test as recurrent
+import transformers_test as transformers
+from models_test import port, weight
+from transformers_test import Net, named
+from user_project_test import nvcc
+
+GPUS = {"sm_80": "a100", "sm_90a": "h100", "sm_120": "rtx5090"}
+
+# What has no rKernel for a GPU or in an execution: bodies that get inputs in boxes, and what only goes with products by these.
+OF_BOXES = {"depthwise_boxes", "excite_of_sums", "feed_forward", "gemv_of_sums", "moment_conv", "pointwise_pair", "self_attention", "separable_conv", "separable_narrow", "split_k_normalize",
+            "staged_conv", "summed_conv"}
+OF_CLUSTERS = {"cluster_conv"}
+OF_GANGS = {"recurrent_gang"}  # nor clusters has a graph's kernel (docs/adr/0007)
+UNREACHED = {"normalize_of"}  # rows of a table that are no whole vectors: no network is known whose passes make it, so nvcc never had it
+
+
+def absent(arch, execution):
+    boxes = arch == "sm_90a"
+    return (set() if boxes else OF_BOXES) | (set() if boxes and execution == "persistent" else OF_CLUSTERS) | (OF_GANGS if execution == "graph" else set()) | UNREACHED
+
+
+def defined():
+    """The bodies in kernels/: device functions of a task that the host side can name."""
+    kernels = harness.ROOT / "kernels"
+    host = "".join(path.read_text() for path in kernels.rglob("*.cpp"))
+    found = {name for path in kernels.rglob("*.cuh") for name in re.findall(r"RK_(?:BODY|INLINE) void (\w+)\(const Task<Veu>& \w+\)", path.read_text())}
+    return {name for name in found if name.startswith("typed_") or f'"rk::{name}"' in host or f'"{name}"' in host}
+
+
+def gemm(rows, k, columns):
+    return m.model([m.node("Gemm", ["x", "w"], ["y"], "g", transB=1)], [port("x", rows, k)], [port("y", rows, columns)], [weight("w", columns, k)])
+
+
+def normalised(rows, columns):
+    net = Net(columns)
+    named(net, net.norm(net.add("Relu", "x")))
+    return net.model([port("x", 1, rows, columns)], [port("y", 1, rows, columns)], opset=20, ir=9)
+
+
+def moved():
+    """A copy of many elements that no short chain describes."""
+    return m.model([m.node("Transpose", ["x"], ["y"], "t", perm=[0, 3, 2, 1, 4])], [port("x", 4, 16, 8, 16, 64)], [port("y", 4, 16, 8, 16, 64)])
+
+
+def in_front_of_a_product(first, shape, inner, **attributes):
+    """A convolution on a batch, pooled or not, and one of a single tap."""
+    batch, channels, height, width = shape
+    pools = [m.node("MaxPool", ["r"], ["p"], "p", kernel_shape=[3, 3], pads=[1] * 4)] if first == 1 else []
+    nodes = [m.node("Conv", ["x", "w"], ["a"], "c", **attributes), m.node("Relu", ["a"], ["r"], "r"), *pools, m.node("Conv", ["p" if pools else "r", "v"], ["y"], "d")]
+    stride = attributes.get("strides", [1])[0]
+    return m.model(nodes, [port("x", *shape)], [port("y", batch, 8, height // stride, width // stride)], [weight("w", inner, channels, first, first), weight("v", 8, inner, 1, 1)])
+
+
+def attended(mask_rows):
+    net = Net(2 * 64)
+    named(net, net.self_attention("x", "mask"))
+    return net.model([port("x", 5, 70, 128), port("mask", 5, 1, mask_rows, 70)], [port("y", 5, 70, 128)])
+
+
+def long_products():
+    """Products of 16-bit rows and little else, which clusters share."""
+    net = Net(640)
+    y = net.add("Gelu", net.linear(net.linear("x", 64, 640), 640, 3072))
+    named(net, net.linear(y, 3072, 64))
+    return net.model([port("x", 64, 64)], [port("y", 64, 64)], opset=20, ir=9)
+
+
+def elements():
+    """What the families of any type have further bodies for: many elements, rows of a Gather in pieces, sums of scattered elements, all elements in order."""
+    nodes = [m.node("Add", ["i", "j"], ["sum"], "add"), m.node("Gather", ["rows", "places"], ["taken"], "take", axis=1),
+             m.node("ScatterElements", ["i", "at", "few"], ["put"], "put", axis=1, reduction="add"), m.node("TopK", ["short", "five"], ["order", "order_at"], "sort")]
+    i64, f16 = TensorProto.INT64, TensorProto.FLOAT16
+    inputs = [m.value("i", [3, 80, 41], i64), m.value("j", [3, 80, 41], i64), m.value("rows", [2, 20, 96], f16), m.value("places", [7, 31], i64), m.value("at", [3, 4, 41], i64), m.value("few", [3, 4, 41], i64), port("short", 2, 5)]
+    outputs = [m.value("sum", [3, 80, 41], i64), m.value("taken", [2, 7, 31, 96], f16), m.value("put", [3, 80, 41], i64), port("order", 2, 5), m.value("order_at", [2, 5], i64)]
+    return m.model(nodes, inputs, outputs, [m.constant("five", np.array([5]), np.int64)], opset=18)
+
+
+def meant():
+    """A convolution on a batch of maps and their means."""
+    nodes = [m.node("Conv", ["x", "w"], ["a"], "c"), m.node("Relu", ["a"], ["r"], "r"), m.node("GlobalAveragePool", ["r"], ["y"], "p")]
+    return m.model(nodes, [port("x", 16, 16, 14, 14)], [port("y", 16, 256, 1, 1)], [weight("w", 256, 16, 1, 1)])
+
+
+ROWS = [
+    (races.element_types, "fp32", None), (races.order, "fp32", None), (races.pixels, "fp32", None), (races.bounded, "fp32", None), (races.gated, "fp16", None),
+    (races.biased, "fp32", None), (nets.reductions, "fp32", None), (nets.excited, "fp16", None), (nets.summed, "fp16", None), (nets.pooled, "tf32", None), (nets.attention, "fp32", None),
+    (races.long_rows, "fp16", None), (races.turns, "fp16", 4), (races.stem_of_a_batch, "fp16", 4), (races.bottlenecks, "fp16", None), (races.large_filters, "fp16", None),
+    (races.separable_behind_stem, "tf32", None), (races.separable_residual, "fp16", None), (transformers.one_token, "fp16", None), (lambda: transformers.decoder_step(3000), "fp16", None),
+    (transformers.vit, "fp16", None), (transformers.bert, "tf32", None), (lambda: transformers.attended_windows(3, 7), "fp16", None), (lambda: transformers.feed_forwards(96, (1, 77)), "fp16", None),
+    (transformers.stem, "fp16", None), (transformers.merged_stages, "fp16", None), (lambda: transformers.pixel_blocks(256, 7, 9), "tf32", None),
+    (races.gang, "fp32", None), (lambda: recurrent.one("GRU", (2, 2, 5), 3), "fp32", 4), (nets.conv_odd, "fp32", None), (nets.inception, "fp16", None),
+    (lambda: gemm(4, 20000, 16), "fp32", None), (lambda: gemm(64, 4096, 256), "tf32", None), (lambda: normalised(2000, 128), "fp16", 4), (moved, "fp32", 4), (meant, "fp16", 4),
+    (lambda: gemm(512, 8192, 64), "fp32", 8), (races.turns, "fp16", None), (lambda: in_front_of_a_product(1, (16, 16, 56, 56), 64), "fp16", None),
+    (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
+    (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
+]
+
+
+def compiled(tamp, number, arch, execution):
+    """The row's folder and bodies."""
+    make, precision, sms = ROWS[number]
+    device = GPUS[arch]
+    if sms:
+        own = json.loads((harness.ROOT / f"compiler/ir/vdevices/{device}.json").read_text())
+        clusters = {"sms_in_clusters": sms} if "sms_in_clusters" in own else {}
+        device = f"{device}_{sms}.json"
+        (tamp.folder / device).write_text(json.dumps({key: value for key, value in {**own, "name": "own", "sms": sms, **clusters}.items() if key != "gpus"}))
+    path = tamp.folder / f"row{number}.onnx"
+    path.write_bytes(make().SerializeToString())
+    folder = tamp.folder / f"row{number}"
+    tamp("compile", path, "-q", "-o", folder, "--vdevice", device, "--precision", precision, "--execution", execution, "--records", "none")
+    rops = json.loads((folder / f"row{number}.rprogram.json").read_text())["rops"]
+    return folder, {phase["body"].removeprefix("rk::") for rop in rops for phase in rop["phases"]}
+
+
+def built(folder, number, arch, bodies):
+    """nvcc takes the row's program: for sm_90a as far as machine code, since only ptxas knows what wgmma may do."""
+    kind = "cubin" if arch == "sm_90a" else "ptx"
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Werror", "all-warnings", f"-{kind}", "-o", folder / f"program.{kind}", folder / f"row{number}.cu"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}, with {sorted(bodies)}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+def bodies_test(arch, execution):
+    def test(tamp):
+        seen = set()
+        for number in range(len(ROWS)):
+            folder, bodies = compiled(tamp, number, arch, execution)
+            if not bodies <= seen:
+                built(folder, number, arch, bodies)
+            seen |= bodies
+        left_out = absent(arch, execution)
+        assert seen == defined() - left_out, f"no row has {sorted(defined() - left_out - seen)}; not expected: {sorted(seen & left_out)}; unknown: {sorted(seen - defined())}"
+    test.__name__ = f"test_bodies_{arch}_{execution}"
+    return test
+
+
+def all_tests():
+    known = subprocess.run([nvcc(), "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.replace("compute_", "sm_").split()
+    for arch in GPUS:
+        if arch.removesuffix("a") not in known:  # left out, not passed
+            print(f"this nvcc does not know {arch}: nothing is compiled for it")
+    return [bodies_test(arch, execution) for arch in GPUS if arch.removesuffix("a") in known for execution in ("persistent", "graph")]
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(all_tests()))
