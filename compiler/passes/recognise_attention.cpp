@@ -104,15 +104,16 @@ class AttentionMatcher {
     return weights;
   }
 
-  // Whether the bias is -infinity wherever `kept` is false.
-  bool is_masked(TensorId bias, TensorId kept) const {
+  // Whether the bias is -infinity wherever `kept` is false. Looks through at most `steps` steps, one behind the other.
+  bool is_masked(TensorId bias, TensorId kept, int steps = 8) const {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    if (steps == 0) return false;
     if (const ROperator* const both = maker_by(kept, ElementwiseOp::logical_and))
-      return is_masked(bias, both->inputs[0]) && is_masked(bias, both->inputs[1]);
+      return is_masked(bias, both->inputs[0], steps - 1) && is_masked(bias, both->inputs[1], steps - 1);
     if (const ROperator* const above = maker_by(kept, ElementwiseOp::greater); above && above->inputs[0] == bias)
       return is_scalar(above->inputs[1], -kInfinity);
     if (const ROperator* const sum = maker_by(bias, ElementwiseOp::add))
-      return is_masked(sum->inputs[0], kept) || is_masked(sum->inputs[1], kept);
+      return is_masked(sum->inputs[0], kept, steps - 1) || is_masked(sum->inputs[1], kept, steps - 1);
     const ROperator* const chosen = maker_by(bias, ElementwiseOp::where);
     return chosen && chosen->inputs[0] == kept && is_scalar(chosen->inputs[2], -kInfinity);
   }

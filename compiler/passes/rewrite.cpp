@@ -1,6 +1,7 @@
 #include "compiler/passes/rewrite.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/support/error.h"
 
@@ -119,8 +120,11 @@ void prepend_origin(ROperator& rop, const ROperator& first) {
 }
 
 TensorId Replacements::resolve(TensorId id) const {
-  while (id.valid() && id.index() < by_.size() && by_[id.index()].valid()) id = by_[id.index()];
-  return id;
+  const auto is_replaced = [&](TensorId at) { return at.valid() && at.index() < by_.size() && by_[at.index()].valid(); };
+  TensorId end = id;
+  while (is_replaced(end)) end = by_[end.index()];
+  while (is_replaced(id)) id = std::exchange(by_[id.index()], end);
+  return end;
 }
 
 Graph Replacements::apply(Graph graph) const {

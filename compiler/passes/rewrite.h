@@ -53,7 +53,7 @@ class Replacements {
   Graph apply(Graph graph) const;  // operands, epilogues and graph outputs
 
  private:
-  std::vector<TensorId> by_;  // none = kept
+  mutable std::vector<TensorId> by_;  // none = kept; resolve makes chains short
 };
 
 Graph erase_rops(Graph graph, const std::vector<bool>& dead);

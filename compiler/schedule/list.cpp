@@ -411,7 +411,7 @@ class List {
   std::vector<std::vector<size_t>> consumers_;
   std::vector<bool> alone_;    // per rOperator: nothing else in its wave
   std::vector<size_t> level_;  // per rOperator: length of the longest way from the inputs
-  Draft draft_;  // the newest plan
+  Draft draft_;                // the newest plan
   Draft best_;
   double best_us_ = 0;
   int64_t plans_ = 0;

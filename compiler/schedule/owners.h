@@ -1,5 +1,6 @@
-// Which instruction writes which elements of a space, for one window of the space at a time. Where what is written are long pieces these are
-// kept, so that a tensor of 2^31 elements takes as much memory as its rTasks; where they are short, a number for each element of the window.
+// Which instruction writes which elements of a space, for one window of the space at a time. Where what is written are long pieces these
+// are kept, so that a tensor of 2^31 elements takes as much memory as its rTasks; where they are short, a number for each element of the
+// window.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,8 @@ class Owners {
     for_each_span(run, low_, high_, [&](int64_t begin, int64_t end) { spans_.push_back({begin, end, owner}); });
     if (by_element_) settle_elements();
   }
-  // Behind the last `add`: f(element, owner, owner) of pieces that are written twice. Returns how many elements of the window have an owner.
+  // Behind the last `add`: f(element, owner, owner) of pieces that are written twice. Returns how many elements of the window have an
+  // owner.
   template <class F>
   int64_t settle(F f) {
     if (by_element_) {
@@ -76,8 +78,8 @@ class Owners {
     return owned;
   }
 
-  // Behind settle: f(begin, owner) of the pieces of [begin, end), which is within the window, in order, those without an owner too, until it
-  // returns false.
+  // Behind settle: f(begin, owner) of the pieces of [begin, end), which is within the window, in order, those without an owner too, until
+  // it returns false.
   template <class F>
   void for_each(int64_t begin, int64_t end, F f) const {
     if (by_element_) {

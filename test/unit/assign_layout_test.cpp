@@ -115,6 +115,11 @@ TEST_CASE("Concat costs a copy only for what is not freshly computed") {
                 "c2 = Concat(a, b) {axis=1} -> f32[1,4,2,2]\nv = const f32[2,4,1,1]\nd = Conv(c2, v) {kernel=[1,1]} -> f32[1,2,2,2]\ncc = "
                 "Concat(a, b, d) {axis=1} -> f32[1,6,2,2]\n",
                 0},
+           Case{"the same behind the graph's input, which is copied once",
+                "c2 = Concat(x, b) {axis=1} -> f32[1,4,2,2]\nv = const f32[2,4,1,1]\nd = Conv(c2, v) {kernel=[1,1]} -> f32[1,2,2,2]\nc3 = "
+                "Concat(x, b, d) {axis=1} -> f32[1,6,2,2]\nu = const f32[2,6,1,1]\ne = Conv(c3, u) {kernel=[1,1]} -> f32[1,2,2,2]\ncc = "
+                "Concat(x, b, d, e) {axis=1} -> f32[1,8,2,2]\n",
+                1},
            Case{"two Concats in different order",
                 "c2 = Concat(b, a) {axis=1} -> f32[1,4,2,2]\ncc = Concat(a, b, c2) {axis=1} -> f32[1,8,2,2]\n", 2},
        }) {

@@ -7,6 +7,7 @@
 
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/owners.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/text.h"
@@ -484,4 +485,49 @@ TEST_CASE("random rPrograms with random damage get the same verdict from both pr
   }
   CHECK(tally.rejected > 200);
   CHECK(tally.accepted > 200);
+}
+
+TEST_CASE("who writes elements is the same by pieces, by elements and window by window") {
+  using schedule::Owners;
+  std::mt19937 random(7);
+  const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint32_t>(most)); };
+  for (int round = 0; round < 300; ++round) {
+    const int64_t elements = 1 + upto(200), low = upto(elements), high = low + 1 + upto(elements - low);
+    std::vector<int32_t> wanted(static_cast<size_t>(elements), Owners::kNobody);
+    std::vector<Run> runs;
+    bool twice = false;
+    for (int i = 0; i < 6; ++i) {
+      Run run{0, 1 + upto(4), upto(12), 1 + upto(8)};
+      const int64_t reach = (run.count - 1) * run.stride + run.length;
+      if (reach > elements) continue;
+      run.offset = upto(elements - reach + 1);
+      if (random() % 2 == 0) run = {run.offset + (run.count - 1) * run.stride, run.count, -run.stride, run.length};
+      const auto owner = static_cast<int32_t>(runs.size());
+      runs.push_back(run);
+      for (int64_t k = 0; k < run.count; ++k) {
+        for (int64_t e = run.offset + k * run.stride; e < run.offset + k * run.stride + run.length; ++e) {
+          twice |= wanted[static_cast<size_t>(e)] != Owners::kNobody && e >= low && e < high;
+          if (wanted[static_cast<size_t>(e)] == Owners::kNobody) wanted[static_cast<size_t>(e)] = owner;
+        }
+      }
+    }
+    for (const int64_t spans : {int64_t{0}, elements}) {  // few pieces, many
+      CAPTURE(round, spans, low, high);
+      Owners owners;
+      owners.begin_space(elements, spans);
+      owners.begin_window(low, high);
+      for (size_t i = 0; i < runs.size(); ++i) owners.add(runs[i], static_cast<int32_t>(i));
+      bool found_twice = false;
+      const int64_t owned = owners.settle([&](int64_t, int32_t, int32_t) { found_twice = true; });
+      CHECK(found_twice == twice);
+      const int64_t nobody = std::count(wanted.begin() + low, wanted.begin() + high, Owners::kNobody);
+      CHECK(owned == high - low - nobody);
+      std::vector<int32_t> seen(static_cast<size_t>(elements), Owners::kNobody);
+      owners.for_each(low, high, [&](int64_t begin, int32_t owner) {
+        std::fill(seen.begin() + begin, seen.begin() + high, owner);
+        return true;
+      });
+      if (!twice) CHECK(std::equal(wanted.begin() + low, wanted.begin() + high, seen.begin() + low));
+    }
+  }
 }
