@@ -348,18 +348,20 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     }
     const std::vector<std::string>& own = before.rops[match->last].origin;
     rop.origin.insert(rop.origin.end(), own.begin(), own.end());
-    Graph tried = graph;
+    const size_t tensors = graph.tensors.size();
     std::vector<ROperator> turned;
-    const TensorId k = match->keys_last ? with_keys_first(tried, match->k, rop, turned) : match->k;
-    const TensorId q = with_factors(tried, match->q, match->factors, rop, turned);
+    const TensorId k = match->keys_last ? with_keys_first(graph, match->k, rop, turned) : match->k;
+    const TensorId q = with_factors(graph, match->q, match->factors, rop, turned);
     rop.inputs = {q, k, match->v};
     if (match->bias.valid()) rop.inputs.push_back(match->bias);
     if (!match->constants.empty()) {
       const Shape& scores = before.tensor(before.rops[i].inputs[0]).shape;
-      rop.inputs.push_back(summed(tried, match->constants, scores, rop.name + ".bias"));
+      rop.inputs.push_back(summed(graph, match->constants, scores, rop.name + ".bias"));
     }
-    if (!estimator(tried, rop)) continue;
-    graph = std::move(tried);
+    if (!estimator(graph, rop)) {
+      graph.tensors.resize(tensors);
+      continue;
+    }
     in_front[match->last] = std::move(turned);
     joined[match->last] = std::move(rop);
   }

@@ -47,8 +47,13 @@ class Owners {
     owner_.assign(by_element_ ? static_cast<size_t>(high - low) : 0, kNobody);
   }
   void add(const Run& run, int32_t owner) {
-    for_each_span(run, low_, high_, [&](int64_t begin, int64_t end) { spans_.push_back({begin, end, owner}); });
-    if (by_element_) settle_elements();
+    bool clean = true;
+    for_each_span(run, low_, high_, [&](int64_t begin, int64_t end) {
+      if (by_element_)
+        paint(begin, end, owner, clean);
+      else
+        spans_.push_back({begin, end, owner});
+    });
   }
   // Behind the last `add`: f(element, owner, owner) of pieces that are written twice. Returns how many elements of the window have an
   // owner.
@@ -108,21 +113,17 @@ class Owners {
   static constexpr int64_t kElementsOfSpan = 6;  // a Span is as large as so many elements' numbers
   static constexpr int64_t kMostElements = int64_t{1} << 24, kMostSpans = int64_t{1} << 22;
 
-  // The first conflict of each `add` is kept.
-  void settle_elements() {
-    bool clean = true;
-    for (const Span& span : spans_) {
-      for (int64_t e = span.begin; e < span.end; ++e) {
-        int32_t& owner = owner_[static_cast<size_t>(e - low_)];
-        if (owner == kNobody) {
-          owner = span.owner;
-        } else if (clean) {
-          clean = false;
-          conflicts_.push_back({e, owner, span.owner});
-        }
+  // The first conflict of each `add` is kept; then it is not `clean` any more.
+  void paint(int64_t begin, int64_t end, int32_t owner, bool& clean) {
+    for (int64_t e = begin; e < end; ++e) {
+      int32_t& known = owner_[static_cast<size_t>(e - low_)];
+      if (known == kNobody) {
+        known = owner;
+      } else if (clean) {
+        clean = false;
+        conflicts_.push_back({e, known, owner});
       }
     }
-    spans_.clear();
   }
 
   bool by_element_ = false;
