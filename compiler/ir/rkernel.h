@@ -59,7 +59,7 @@ struct ArgValue {
   std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, WordsArg, PackedArg, DivisorArg, NoTensorArg,
                ArgList>
       value;
-  std::vector<std::string> names{};  // of an ArgList that is a struct: its fields, to be printed by name; else empty
+  std::vector<std::string> names{};              // of an ArgList that is a struct: its fields, to be printed by name; else empty
   bool operator==(const ArgValue& other) const;  // numbers bit by bit, so that NaN is NaN
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.

@@ -141,6 +141,16 @@ void verify_ids_of_weights(const RProgram& program, Violations& violations) {
   }
 }
 
+// What families divide by, and what is left of shared memory.
+void verify_vdevice(const RProgram& program, Violations& violations) {
+  constexpr int64_t kMostThreads = 1024;
+  const VDevice& d = program.vdevice;
+  const bool has_all = d.compute_threads > 0 && d.compute_threads % 32 == 0 && d.compute_threads <= kMostThreads && d.weight_stages > 0 &&
+                       d.weight_stage_bytes > 0 && d.input_stages >= 0 && (d.input_stages == 0 || d.input_stage_bytes > 0) &&
+                       d.work_beside_inputs() >= 0;
+  if (!has_all) violations.add(fmt::format("vDevice '{}' has threads, stages or shared memory that no device has", printable(d.name)));
+}
+
 constexpr int64_t kClusterMembers = 4;
 
 // A launch in clusters has whole ones, of the one size that bodies know.
@@ -216,7 +226,7 @@ std::string describe(const RProgram& program, At at) {
 
 std::vector<std::string> verify(const RProgram& program, size_t limit, const select::Families& families) {
   Violations violations(limit);
-  const auto checks = {verify_shape, verify_graph, verify_ids_of_weights, verify_fits, verify_clusters_of_launch};
+  const auto checks = {verify_shape, verify_vdevice, verify_graph, verify_ids_of_weights, verify_fits, verify_clusters_of_launch};
   for (const auto check : checks) {
     check(program, violations);
     if (!violations.none()) return violations.take();

@@ -10,10 +10,10 @@
 namespace tamp::schedule {
 namespace {
 
-constexpr int64_t kMostOfBox = 256;                      // extent of a box in any dimension
-constexpr int64_t kMostExtent = int64_t{1} << 32;        // of the tensor
-constexpr int64_t kMostStrideBytes = int64_t{1} << 40;   // less than that
-constexpr int64_t kMostCoordinate = int64_t{1} << 30;    // the device has them in 32 bits
+constexpr int64_t kMostOfBox = 256;                     // extent of a box in any dimension
+constexpr int64_t kMostExtent = int64_t{1} << 32;       // of the tensor
+constexpr int64_t kMostStrideBytes = int64_t{1} << 40;  // less than that
+constexpr int64_t kMostCoordinate = int64_t{1} << 30;   // the device has them in 32 bits
 constexpr int64_t kCellBytes = 16;
 
 struct Stretch {  // elements of a buffer
@@ -79,7 +79,8 @@ class Boxes {
     const Buffer& buffer = program_.graph.buffers[tensor().place.buffer.index()];
     if (buffer.kind != BufferKind::arena) return refuse("of a tensor that is not in the arena"), false;
     if (boxes_.value_bytes != bytes_of(buffer.dtype))
-      return refuse(fmt::format("of values of {} bytes, '{}' has {}", boxes_.value_bytes, printable(tensor().name), bytes_of(buffer.dtype))),
+      return refuse(
+                 fmt::format("of values of {} bytes, '{}' has {}", boxes_.value_bytes, printable(tensor().name), bytes_of(buffer.dtype))),
              false;
     if (boxes_.value_bytes != 2 && boxes_.value_bytes != 4) return refuse("of values that have neither 2 bytes nor 4"), false;
     return true;
@@ -88,7 +89,7 @@ class Boxes {
   // Numbers that say which rTask has which boxes.
   void verify_numbers() const {
     const InputBoxes& b = boxes_;
-    const auto all = {b.box_w,    b.box_h,        b.tiles_w, b.tiles_h,         b.images,          b.splits,
+    const auto all = {b.box_w,    b.box_h,         b.tiles_w, b.tiles_h,         b.images,          b.splits,
                       b.n_blocks, b.blocks_beside, b.boxes,   b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy};
     if (std::any_of(all.begin(), all.end(), [](int64_t n) { return n < 1 || n > kMostCoordinate; })) return refuse("with a number below 1");
     const int64_t of_group = b.n_blocks * b.splits * b.tiles();
@@ -108,7 +109,8 @@ class Boxes {
     const Placement& place = tensor().place;
     const int64_t cell = kCellBytes / b.value_bytes;
     if (b.box_w > kMostOfBox || b.box_h > kMostOfBox || b.boxes_per_copy > kMostOfBox)
-      refuse(fmt::format("of {} x {} pixels, {} in a copy; the copy engine takes up to {}", b.box_w, b.box_h, b.boxes_per_copy, kMostOfBox));
+      refuse(
+          fmt::format("of {} x {} pixels, {} in a copy; the copy engine takes up to {}", b.box_w, b.box_h, b.boxes_per_copy, kMostOfBox));
     if (place.offset % cell != 0) refuse(fmt::format("from element {}, which is not at a multiple of 16 bytes", place.offset));
     if (b.strides[0] != 1) refuse("whose channels are not side by side");
     int64_t last = place.offset;
@@ -165,12 +167,12 @@ class Boxes {
       find_declared(accesses, declared);
       const int64_t outside = first_outside(copied, declared);
       if (outside >= 0)
-        return refuse(fmt::format("that bring rTask {} element {} of '{}', which it does not declare to read", t, outside,
-                                  printable(tensor().name)));
+        return refuse(
+            fmt::format("that bring rTask {} element {} of '{}', which it does not declare to read", t, outside, printable(tensor().name)));
       const int64_t missing = is_read_by_boxes_alone() ? first_outside(declared, copied) : -1;
       if (missing >= 0)
-        return refuse(fmt::format("that do not bring rTask {} element {} of '{}', which it declares to read", t, missing,
-                                  printable(tensor().name)));
+        return refuse(
+            fmt::format("that do not bring rTask {} element {} of '{}', which it declares to read", t, missing, printable(tensor().name)));
     }
   }
 

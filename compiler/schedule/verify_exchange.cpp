@@ -201,9 +201,8 @@ class Words {
         }
         known |= 1U << use.bit;
         if ((phase.words >> use.bit & 1U) == 0) continue;
-        const bool is_its = std::any_of(tensors.begin(), tensors.end(), [&](TensorId id) {
-          return id.valid() && program_.graph.tensor(id).place.buffer == use.buffer;
-        });
+        const bool is_its = std::any_of(tensors.begin(), tensors.end(),
+                                        [&](TensorId id) { return id.valid() && program_.graph.tensor(id).place.buffer == use.buffer; });
         if (!is_its) violations_.add(fmt::format("'{}' {} words of buffer {}, where it has no tensor", name, verb, use.buffer.value));
         const BufferKind kind = is_its ? program_.graph.buffers[use.buffer.index()].kind : BufferKind::arena;
         if (kind == BufferKind::input || kind == BufferKind::constant)
@@ -212,7 +211,13 @@ class Words {
     };
     verify_uses(phase.may_await, reads_of(program_.graph.rops[rop]), "awaits");
     verify_uses(phase.may_publish, program_.graph.rops[rop].outputs, "publishes");
-    if ((phase.words & ~known) != 0) violations_.add(fmt::format("'{}' has words by bits {:#x}, which are of no buffer", name, phase.words));
+    const std::pair<std::string, std::string> none = {"WORDS", "0"};
+    const auto argument =
+        std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "WORDS"; });
+    if ((argument == phase.template_args.end() ? none : *argument).second != std::to_string(phase.words))
+      violations_.add(fmt::format("the body of '{}' has other words than the phase", name));
+    if ((phase.words & ~known) != 0)
+      violations_.add(fmt::format("'{}' has words by bits {:#x}, which are of no buffer", name, phase.words));
   }
 
   // The first copies of all words lie within words_bytes, so that all second ones lie behind them.

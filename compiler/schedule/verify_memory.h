@@ -34,12 +34,12 @@ std::string describe(const RProgram& program, At at);
 // Proves that the graph is whole, that its tensors lie in their buffers, and that inputs and outputs are where callers have them.
 void verify_graph(const RProgram& program, Violations& violations);
 
-// Proves that each rKernel is one that its family lists for the rOperator, in every field but costs and the words that were chosen.
-// Families that are not the catalogue's are believed.
+// Proves that operators have operands and results that fit together, and that each rKernel is one that its family lists for the rOperator,
+// in every field but costs and the words that were chosen. Families that are not the catalogue's are believed.
 void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations);
 
-// Proves of the boxes of inputs that they are of an operand, keep the copy engine's rules, lie in the operand's buffer, and bring each rTask
-// what it declares to read. Requires that ids are in range.
+// Proves of the boxes of inputs that they are of an operand, keep the copy engine's rules, lie in the operand's buffer, and bring each
+// rTask what it declares to read. Requires that ids are in range.
 void verify_boxes(const RProgram& program, const select::Families& families, Violations& violations);
 
 // Proves that every needed element is written exactly once and before it is read, that nothing leaves its buffer or the arena, and that

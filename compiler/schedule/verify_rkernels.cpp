@@ -1,28 +1,59 @@
-// What an rKernel says of itself (arguments, boxes, ring, shared memory, flags) is a family's word. That it has become no other number since,
-// the verifier asks the family: it must list the same rKernel once more for the rOperator as it is placed. Costs are left out, since they
-// only choose between rKernels, and so are the words that the schedule chose, which verify_exchange.cpp looks at.
+// What an rKernel says of itself (arguments, boxes, ring, shared memory, flags) is a family's word. That it has become no other number
+// since, the verifier asks the family: it must list the same rKernel once more for the rOperator as it is placed. Costs are left out, since
+// they only choose between rKernels, and so are the words that the schedule chose, which verify_exchange.cpp looks at.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "compiler/ops/ops.h"
 #include "compiler/schedule/verify_memory.h"
-#include "compiler/schedule/words.h"
+#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
 namespace {
 
+// A test's own families need not list what the test puts together, nor are its operators whole.
 bool is_of_catalogue(const kernels::Family& family) {
   const auto& all = kernels::families();
   return std::any_of(all.begin(), all.end(), [&](const kernels::Family& row) { return row.candidates == family.candidates; });
+}
+
+const kernels::Family* family_of(const select::Families& families, const RKernel& rkernel) {
+  const auto found = std::find_if(families.begin(), families.end(), [&](const auto& family) { return rkernel.family == family.name; });
+  return found == families.end() ? nullptr : &*found;
+}
+
+// Operators have the operands that they need, and results follow from them. A Concat is left with those operands that are copied; what lies
+// in 16 bits is f32 for the operator.
+void verify_operators(const RProgram& program, const select::Families& families, Violations& violations) {
+  Graph wide = program.graph;
+  for (Tensor& tensor : wide.tensors) {
+    if (tensor.place.buffer.valid() && wide.buffers[tensor.place.buffer.index()].narrowed) tensor.dtype = DType::f32;
+  }
+  wide.rops.clear();
+  for (size_t i = 0; i < program.graph.rops.size(); ++i) {
+    const kernels::Family* const family = family_of(families, program.rkernels[i]);
+    const bool is_whole = family != nullptr && is_of_catalogue(*family) && !std::holds_alternative<Concat>(program.graph.rops[i].attrs);
+    if (is_whole) wide.rops.push_back(program.graph.rops[i]);
+  }
+  try {
+    ops::verify_shapes(wide);
+  } catch (const InternalError& error) {
+    violations.add(error.what());
+  }
 }
 
 // Takes over what was decided after the family listed the rKernel.
 void take_decisions(RKernel& listed, const RKernel& own) {
   listed.measured = own.measured;
   for (size_t p = 0; p < std::min(listed.phases.size(), own.phases.size()); ++p) {
-    listed.phases[p].cost = own.phases[p].cost;
-    set_words(listed.phases[p], own.phases[p].words);
+    Phase& phase = listed.phases[p];
+    phase.cost = own.phases[p].cost;
+    phase.words = own.phases[p].words;
+    for (size_t k = 0; k < std::min(phase.template_args.size(), own.phases[p].template_args.size()); ++k) {
+      if (phase.template_args[k].first == "WORDS") phase.template_args[k].second = own.phases[p].template_args[k].second;
+    }
   }
 }
 
@@ -61,9 +92,9 @@ class Listed {
       if (own != RKernel{}) violations_.add(who + " has an rKernel without phases that is none");
       return;
     }
-    const auto family = std::find_if(families_.begin(), families_.end(), [&](const auto& f) { return own.family == f.name; });
-    if (family == families_.end()) return violations_.add(fmt::format("{} is of no family: '{}'", who, printable(own.family)));
-    if (!is_of_catalogue(*family)) return;  // a test's own, which need not list what a test puts together
+    const kernels::Family* const family = family_of(families_, own);
+    if (family == nullptr) return violations_.add(fmt::format("{} is of no family: '{}'", who, printable(own.family)));
+    if (!is_of_catalogue(*family)) return;
     const ROperator& rop = program_.graph.rops[i];
     const Precision precision = select::precision_of(program_.graph, rop, program_.precision);
     std::string why = "is no rKernel that the family lists for it";
@@ -85,6 +116,8 @@ class Listed {
 }  // namespace
 
 void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations) {
+  verify_operators(program, families, violations);
+  if (!violations.none()) return;
   Listed listed(program, families, violations);
   for (size_t i = 0; i < program.rkernels.size() && !violations.full(); ++i) listed.verify(i);
 }

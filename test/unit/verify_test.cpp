@@ -274,12 +274,12 @@ TEST_CASE("a tensor shifted in its buffer is found") {
   }
 }
 
-// Two rOperators of four rTasks each, which are splits of one tile on the four vEUs of a cluster.
+// Two rOperators of four rTasks each, which are splits of one tile on the four vEUs of a cluster. What they read is made in front of them.
 RProgram in_a_cluster() {
   GraphBuilder builder;
-  const TensorId x = builder.input("x", {24});
-  builder.output(builder.tiles("a", {x}, {24}));
-  builder.output(builder.tiles("b", {x}, {24}));
+  const TensorId m = builder.tiles("m", {builder.input("x", {128})}, {128});
+  builder.output(builder.tiles("a", {m, m}, {128}));
+  builder.output(builder.tiles("b", {m, m}, {128}));
   const Graph graph = builder.take();
   VDevice d = tiny_vdevice(4);
   d.cluster_veus = 4;
@@ -289,16 +289,19 @@ RProgram in_a_cluster() {
   plan.waits = schedule::find_dependencies(graph).producers;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     for (RKernel& rkernel : select::candidates(tiny_families(), {graph, graph.rops[i], d, Precision::fp32})) {
-      if (rkernel.phases[0].rtasks != 4) continue;
-      InputBoxes boxes;
-      boxes.tensor = x;
-      boxes.splits = 4;
-      boxes.boxes = boxes.boxes_per_split = boxes.boxes_per_chunk = 1;
-      rkernel.phases[0].boxes = boxes;
-      rkernel.phases[0].cluster = 4;
+      if (rkernel.phases[0].rtasks != (i == 0 ? 1 : 4)) continue;
       plan.rkernels.push_back(rkernel);
+      if (i == 0) continue;
+      InputBoxes boxes;
+      boxes.tensor = m;
+      boxes.extents = {128, 1, 1, 1};
+      boxes.strides = {1, 128, 128, 128};
+      boxes.splits = boxes.boxes = 4;
+      boxes.boxes_per_split = boxes.boxes_per_chunk = 1;
+      plan.rkernels[i].phases[0].boxes = boxes;
+      plan.rkernels[i].phases[0].cluster = 4;
     }
-    for (int64_t t = 0; t < 4; ++t) plan.order.push_back({{ROperatorId(static_cast<int64_t>(i)), 0, t}, VEU(t)});
+    for (int64_t t = 0; t < plan.rkernels[i].rtasks(); ++t) plan.order.push_back({{ROperatorId(static_cast<int64_t>(i)), 0, t}, VEU(t)});
   }
   return assembled(graph, d, std::move(plan));
 }
@@ -310,7 +313,7 @@ TEST_CASE("splits of a tile must be the members of one cluster, at the same time
   std::swap(exchanged.lanes[1][0], exchanged.lanes[2][0]);
   CHECK_THAT(join(verdict(exchanged), "\n"), Contains("'a' phase 0 rTask 2 is member 2 of its cluster and on vEU 1, which is member 1"));
   RProgram crossed = good;  // vEU 0 would wait for the others in a, and the others for vEU 0 in b
-  std::swap(crossed.lanes[0][0], crossed.lanes[0][1]);
+  std::swap(crossed.lanes[0][1], crossed.lanes[0][2]);
   CHECK_FALSE(verdict(crossed).empty());
   RProgram no_clusters = good;
   no_clusters.vdevice.cluster_veus = 1;

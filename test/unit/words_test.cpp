@@ -137,7 +137,7 @@ TEST_CASE("large buffers, many rows and graph execution have no words") {
   };
   CHECK(large(schedule::kMostWords) == "a");
   CHECK(large(schedule::kMostWords + 4).empty());
-  CHECK(in_words(scheduled(replaced(kChain, "[1,", "[9,")), "abcsd").empty());
+  CHECK(in_words(scheduled(replaced(kChain, "f32[1,", "f32[9,")), "abcsd").empty());
   const RProgram graph = scheduled(kChain, Execution::graph);
   CHECK((in_words(graph, "abcsd").empty() && graph.memory.words_bytes == 0 && schedule::buffers_in_words(graph).empty()));
 }
