@@ -1,0 +1,231 @@
+// Whatever number of a compiled program is changed, somebody notices: the verifier, or the emitter. Or nothing of what is emitted changes,
+// or the field is one of those below, with the reason why nobody need notice (docs/verifier.md, "Who proves what").
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "codegen/codegen.h"
+#include "codegen/weights.h"
+#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/passes.h"
+#include "compiler/schedule/launches.h"
+#include "compiler/schedule/schedule.h"
+#include "compiler/select/records.h"
+#include "test/support/catch.h"
+#include "test/support/graph_text.h"
+#include "test/support/program_fields.h"
+
+using namespace tamp;
+using namespace tamp::test;
+
+namespace {
+
+using Execution = schedule::Execution;
+
+struct Believed {
+  const char* path;  // a prefix
+  const char* why;
+};
+const Believed kBelieved[] = {
+    // What is proved of whatever stands there, so that others may be right, too. verify_mutants asks an oracle.
+    {"lanes", "lanes that are accepted are in order"},
+    {"events", "so are their events"},
+    {"launches", "and launches"},
+    {"memory.buffer_offset", "a place that is accepted is nobody else's at the time"},
+    {"memory.scratch_offset", "the same"},
+    {"memory.exchange_offset", "the same"},
+    {"memory.words_offset", "the same"},
+    {"memory.words_bytes", "the same"},
+    {"weights.offset", "the same"},
+    {"memory.arena_bytes", "a larger arena; a smaller one is refused"},
+    {"weight_bytes", "a larger file; a smaller one is refused"},
+    {"graph.buffers.elements", "a larger buffer; a smaller one is refused"},
+    {"vdevice", "another device, for which the program is proved"},
+    // For people, and for choices that were made before.
+    {"policy", "a name"},
+    {"graph.name", "a name"},
+    {"graph.tensors.name", "a name"},
+    {"graph.rops.name", "a name"},
+    {"graph.rops.origin", "a name"},
+    {"weights.name", "a name"},
+    {"precision", "a name, where rKernels are the same in both"},
+    {"merges", "for schedule files"},
+    {"depth", "for people"},
+    {"estimated_us", "for people"},
+    {"rkernels.measured", "for people"},
+    {"rkernels.phases.cost", "choices and estimates"},
+    {"weights_in_l2", "times only"},
+    {"veus_by_sm", "times only"},
+    // What the program is to do, which is not said a second time.
+    {"graph.rops.inputs", "constants that are packed"},
+    {"graph.rops.epilogue", "biases that are packed"},
+    {"graph.tensors.role", "of constants that nobody reads in place"},
+    {"graph.tensors.place", "which elements of a buffer a view is"},
+    {"graph.input_types", "types for callers"},
+    {"graph.output_types", "types for callers"},
+    {"graph.padded", "which output counts which"},
+};
+
+bool is_believed(const std::string& path) {
+  return std::any_of(std::begin(kBelieved), std::end(kBelieved), [&](const Believed& b) { return path.starts_with(b.path); });
+}
+
+Graph placed(const std::string& text) {
+  Graph graph = parse_graph(text);
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  return graph;
+}
+
+// `wanted`: rKernels with this in their names are taken wherever there are any.
+RProgram scheduled(const std::string& text, const VDevice& vdevice, Precision precision, const std::string& wanted,
+                   Execution execution = Execution::persistent) {
+  Graph graph = placed(text);
+  if (precision == Precision::fp16) {
+    const auto takes = [&](const Graph& narrow, const ROperator& rop) {
+      return !select::candidates_in_program(kernels::families(), {narrow, rop, vdevice, precision}).empty();
+    };
+    graph = passes::narrow_activations(std::move(graph), DType::f16, takes);
+  }
+  std::vector<std::string> forced;
+  for (const ROperator& rop : graph.rops) {
+    forced.emplace_back();
+    for (const RKernel& rkernel : select::candidates_in_program(kernels::families(), {graph, rop, vdevice, precision})) {
+      if (forced.back().empty() && !wanted.empty() && rkernel.name.find(wanted) != std::string::npos)
+        forced.back() = select::identity(rkernel);
+    }
+  }
+  schedule::ScheduleOptions options;
+  options.precision = precision;
+  options.execution = execution;
+  options.gangs = execution == Execution::persistent;
+  options.forced = &forced;
+  return schedule::schedule(graph, vdevice, options);
+}
+
+// Boxes, rings, sums of splits, bodies without either, a residual.
+const std::string kConvolutions = R"(
+  x = input f32[1,256,7,7]
+  u = const f32[256,1,3,3]
+  v = const f32[64,256,1,1]
+  w = const f32[64,256,3,3]
+  a = Conv(x, u) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=256} -> f32[1,256,7,7]
+  b = Conv(a, v) {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} -> f32[1,64,7,7]
+  c = Conv(a, w) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} epilogue{residual=b} -> f32[1,64,7,7]
+  y = MaxPool(c) {kernel=[3,3], strides=[2,2], pads=[1,1,1,1]} -> f32[1,64,4,4]
+  outputs(y)
+)";
+
+// Words, and views.
+const std::string kStep = R"(
+  x = input f32[1,1,64]
+  pk = input f32[1,40,64]
+  pv = input f32[1,40,64]
+  w = const f32[64,64]
+  q = MatMul(x, w) -> f32[1,1,64]
+  k = MatMul(x, w) {alpha=2} -> f32[1,1,64]
+  v = MatMul(x, w) {alpha=3} -> f32[1,1,64]
+  y = StepAttention(q, k, v, none, pk, pv) {scale=0.125} -> f32[1,1,64]
+  z = MatMul(y, w) -> f32[1,1,64]
+  outputs(z)
+)";
+
+// A gang.
+const std::string kRecurrent = R"(
+  x = input f32[5,1,48]
+  w = const f32[1024,48]
+  r = const f32[1024,256]
+  y, h = Recurrent(x, w, r) {batch=1, cell=[kind=LSTM steps=5 hidden=256 x=0 w=1 r=2 y=0 y_h=1]} -> f32[5,1,256], f32[1,256]
+  outputs(y, h)
+)";
+
+// Splits of a tile in a cluster.
+const std::string kRows = R"(
+  x = input f32[128,3072]
+  w = const f32[3072,256]
+  a = Elementwise(x) {relu(i0)} -> f32[128,3072]
+  b = MatMul(a, w) -> f32[128,256]
+  y = Elementwise(b) {relu(i0)} -> f32[128,256]
+  outputs(y)
+)";
+
+std::vector<std::pair<std::string, RProgram>> programs() {
+  VDevice h200 = read_vdevice("h200");
+  VDevice clusters = h200.with_clusters();
+  clusters.wide_products = clusters.even_stages = true;
+  std::vector<std::pair<std::string, RProgram>> all;
+  all.emplace_back("convolutions", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split"));
+  all.emplace_back("convolutions, graph", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split", Execution::graph));
+  all.emplace_back("step", scheduled(kStep, h200.with_inputs(), Precision::fp16, ""));
+  all.emplace_back("recurrent", scheduled(kRecurrent, h200.without_inputs(), Precision::fp32, ""));
+  all.emplace_back("rows", scheduled(kRows, clusters, Precision::fp16, "cluster"));
+  return all;
+}
+
+std::vector<std::string> verdict(const RProgram& program) {
+  std::vector<std::string> violations = schedule::verify(program);
+  if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
+  return violations;
+}
+
+struct Emitted {
+  std::string source;
+  Bytes weights;
+  bool operator==(const Emitted&) const = default;
+};
+Emitted emitted(const RProgram& program) {
+  return {codegen::cuda_source(program, {.name = "net", .source_name = "net.onnx"}), codegen::gather_weights(program)};
+}
+
+}  // namespace
+
+TEST_CASE("the programs have all that a program can have") {
+  bool boxes = false, words = false, gang = false, cluster = false, splits = false, launches = false;
+  for (const auto& [name, program] : programs()) {
+    INFO(name);
+    CHECK(verdict(program) == std::vector<std::string>{});
+    launches |= program.launches.has_value();
+    for (const RKernel& rkernel : program.rkernels) {
+      gang |= rkernel.exchange_words > 0;
+      for (const Phase& phase : rkernel.phases) {
+        boxes |= phase.boxes.has_value(), words |= phase.words != 0, cluster |= phase.cluster > 1;
+        splits |= phase.boxes && phase.boxes->splits > 1;
+      }
+    }
+  }
+  CHECK(boxes);
+  CHECK(words);
+  CHECK(gang);
+  CHECK(cluster);
+  CHECK(splits);
+  CHECK(launches);
+}
+
+TEST_CASE("a changed field is noticed, or changes nothing, or is known to be believed") {
+  std::mt19937 random(1);
+  constexpr int kOfAPath = 8;  // changes
+  for (auto& [name, program] : programs()) {
+    const Emitted right = emitted(program);
+    std::vector<Field> fields = FieldsOf(program).take();
+    std::map<std::string, std::vector<const Field*>> by_path;
+    for (const Field& field : fields) by_path[field.path].push_back(&field);
+    for (const auto& [path, same] : by_path) {
+      for (int n = 0; n < kOfAPath; ++n) {
+        const unsigned how = random() % 8;
+        const auto undo = same[random() % same.size()]->change(how);
+        if (!undo) continue;
+        const std::vector<std::string> violations = verdict(program);
+        if (violations.empty() && !is_believed(path)) {
+          bool differs = false;
+          try {
+            differs = emitted(program) != right;
+          } catch (const std::exception&) {  // the emitter noticed
+          }
+          if (differs) FAIL_CHECK(name << ": " << path << " changed in way " << how << ", which nobody noticed");
+        }
+        undo();
+      }
+    }
+    CHECK(verdict(program) == std::vector<std::string>{});
+    CHECK(emitted(program) == right);
+  }
+}
