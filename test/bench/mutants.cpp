@@ -226,6 +226,106 @@ bool shorten_ring(RProgram& program, Random& random) {
   return true;
 }
 
+// --- what an rKernel says of itself ---
+
+std::vector<Phase*> phases_that(RProgram& program, bool (*wanted)(const Phase&)) {
+  std::vector<Phase*> found;
+  for (RKernel& rkernel : program.rkernels) {
+    for (Phase& phase : rkernel.phases) {
+      if (phase.rtasks > 0 && wanted(phase)) found.push_back(&phase);
+    }
+  }
+  return found;
+}
+
+Phase* phase_that(RProgram& program, Random& random, bool (*wanted)(const Phase&)) {
+  const std::vector<Phase*> found = phases_that(program, wanted);
+  return found.empty() ? nullptr : found[any(random, found.size())];
+}
+
+bool has_boxes(const Phase& phase) { return phase.boxes.has_value(); }
+
+bool boxes_of_another(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, has_boxes);
+  if (phase == nullptr || program.graph.tensors.size() < 2) return false;
+  TensorId& tensor = phase->boxes->tensor;
+  const TensorId was = tensor;
+  while (tensor == was) tensor = TensorId(static_cast<int64_t>(any(random, program.graph.tensors.size())));
+  return true;
+}
+
+// Another number: a little away, far away, or not there.
+bool change(int64_t& number, Random& random) {
+  const int64_t was = number, others[] = {was + 1, was - 1, was * 1000, -1000, 0, 2 * was};
+  while (number == was) number = others[any(random, std::size(others))];
+  return true;
+}
+
+bool change_boxes(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, has_boxes);
+  if (phase == nullptr) return false;
+  InputBoxes& b = *phase->boxes;
+  int64_t* const numbers[] = {&b.extents[0],     &b.extents[1],   &b.extents[2],  &b.extents[3],     &b.strides[0],      &b.strides[1],
+                              &b.strides[2],     &b.strides[3],   &b.box_w,       &b.box_h,          &b.tiles_w,         &b.tiles_h,
+                              &b.images,         &b.begin_w,      &b.begin_h,     &b.step_w,         &b.step_h,          &b.splits,
+                              &b.n_blocks,       &b.boxes,        &b.value_bytes, &b.group_channels, &b.boxes_per_split, &b.boxes_per_chunk,
+                              &b.boxes_per_copy, &b.blocks_beside};
+  return change(*numbers[any(random, std::size(numbers))], random);
+}
+
+bool change_words(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, [](const Phase& p) { return p.words != 0; });
+  if (phase == nullptr) return false;
+  std::vector<WordsUse>& uses = phase->may_await.empty() ? phase->may_publish : phase->may_await;
+  switch (random() % 3) {
+    case 0: phase->words ^= 1U << (random() % 32); return true;
+    case 1: phase->words = 0; return true;
+    default: break;
+  }
+  if (uses.empty() || program.graph.buffers.size() < 2) return false;
+  BufferId& buffer = uses[any(random, uses.size())].buffer;
+  const BufferId was = buffer;
+  while (buffer == was) buffer = BufferId(static_cast<int64_t>(any(random, program.graph.buffers.size())));
+  return true;
+}
+
+bool change_cluster(RProgram& program, Random& random) {
+  Phase* phase = phase_that(program, random, [](const Phase& p) { return p.cluster > 1; });
+  if (phase == nullptr) phase = phase_that(program, random, has_boxes);
+  if (phase == nullptr) return false;
+  phase->cluster = phase->cluster > 1 ? 1 : 4;
+  return true;
+}
+
+bool change_work(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, [](const Phase& p) { return p.work_bytes > 0; });
+  if (phase == nullptr) return false;
+  phase->work_bytes = chance(random) ? 0 : phase->work_bytes / 2;
+  return true;
+}
+
+bool change_flag(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, [](const Phase&) { return true; });
+  if (phase == nullptr) return false;
+  bool* const flags[] = {&phase->awaits_inputs, &phase->stores_behind_boxes, &phase->awaits_all_or_none, &phase->many_registers};
+  bool& flag = *flags[any(random, std::size(flags))];
+  flag = !flag;
+  return true;
+}
+
+bool change_argument(RProgram& program, Random& random) {
+  Phase* const phase = phase_that(program, random, [](const Phase& p) { return !p.args.empty(); });
+  if (phase == nullptr) return false;
+  ArgValue* value = &phase->args[any(random, phase->args.size())].value;
+  while (auto* const list = std::get_if<ArgList>(&value->value)) {
+    if (list->empty()) return false;
+    value = &(*list)[any(random, list->size())];
+  }
+  if (auto* const number = std::get_if<int64_t>(&value->value)) return change(*number, random);
+  if (auto* const tensor = std::get_if<TensorArg>(&value->value)) return change(tensor->extra, random);
+  return false;
+}
+
 // --- launches --------------------------------------------------------------------------------------------------------
 
 PhaseLaunch* launch_with_edges(RProgram& program, Random& random) {
@@ -310,7 +410,14 @@ const std::vector<MutantKind>& lane_mutants() {
                                                 {"a buffer at another place", shift_buffer},
                                                 {"an exchange at another place", shift_exchange},
                                                 {"weights at another place", shift_weights},
-                                                {"a ring of weights shorter", shorten_ring}};
+                                                {"a ring of weights shorter", shorten_ring},
+                                                {"boxes of another tensor", boxes_of_another},
+                                                {"a number of boxes", change_boxes},
+                                                {"words of others", change_words},
+                                                {"a cluster", change_cluster},
+                                                {"less shared memory", change_work},
+                                                {"a flag", change_flag},
+                                                {"an argument", change_argument}};
   return kinds;
 }
 
@@ -323,7 +430,12 @@ const std::vector<MutantKind>& launch_mutants() {
                                                 {"a launch left out, another twice", launch_too_few_or_often},
                                                 {"a buffer at another place", shift_buffer},
                                                 {"weights at another place", shift_weights},
-                                                {"a ring of weights shorter", shorten_ring}};
+                                                {"a ring of weights shorter", shorten_ring},
+                                                {"boxes of another tensor", boxes_of_another},
+                                                {"a number of boxes", change_boxes},
+                                                {"less shared memory", change_work},
+                                                {"a flag", change_flag},
+                                                {"an argument", change_argument}};
   return kinds;
 }
 
@@ -333,9 +445,7 @@ void mend(RProgram& program, const RProgram& right) {
   program.launches = right.launches;
   program.memory = right.memory;
   program.weights = right.weights;
-  for (size_t i = 0; i < right.rkernels.size(); ++i) {
-    for (size_t p = 0; p < right.rkernels[i].phases.size(); ++p) program.rkernels[i].phases[p].ring = right.rkernels[i].phases[p].ring;
-  }
+  program.rkernels = right.rkernels;
 }
 
 }  // namespace tamp::test

@@ -344,6 +344,18 @@ std::optional<std::string> OrderOracle::weights(const RProgram& mutant) const {
 }
 
 // A body must take the same chunks as in the right program.
+// The right program's numbers are right, and any other number is taken to be wrong. (Rings are looked at by rings().)
+std::optional<std::string> OrderOracle::numbers(const RProgram& mutant) const {
+  for (size_t i = 0; i < mutant.rkernels.size(); ++i) {
+    for (size_t p = 0; p < mutant.rkernels[i].phases.size(); ++p) {
+      Phase now = mutant.rkernels[i].phases[p];
+      now.ring = right_.rkernels[i].phases[p].ring;
+      if (now != right_.rkernels[i].phases[p]) return "an rKernel has another number";
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> OrderOracle::rings(const RProgram& mutant) const {
   for (size_t i = 0; i < mutant.rkernels.size(); ++i) {
     for (size_t p = 0; p < mutant.rkernels[i].phases.size(); ++p) {
@@ -370,6 +382,7 @@ bool OrderOracle::in_order(const Order& order, const Cell& first, const Cell& th
 }
 
 std::optional<std::string> OrderOracle::harm(const RProgram& mutant) const {
+  if (auto found = numbers(mutant)) return found;
   for (const auto& found : {runs_once(mutant), places(mutant), exchanges(mutant), weights(mutant), rings(mutant)}) {
     if (found) return found;
   }

@@ -21,7 +21,7 @@ namespace tamp::test {
 class OrderOracle {
  public:
   // `right` is a right rProgram. Mutants may differ from it in lanes, events, launches, places in memory and in the weights file, and
-  // rings.
+  // the numbers of rKernels.
   OrderOracle(const RProgram& right, const select::Families& families);
 
   // Why the mutant may compute something else, or not end. None: in every order of its run it computes the same.
@@ -75,6 +75,7 @@ class OrderOracle {
   std::optional<std::string> places(const RProgram& mutant) const;
   std::optional<std::string> exchanges(const RProgram& mutant) const;
   std::optional<std::string> weights(const RProgram& mutant) const;
+  std::optional<std::string> numbers(const RProgram& mutant) const;
   std::optional<std::string> rings(const RProgram& mutant) const;
   bool in_order(const Order& order, const Cell& first, const Cell& then) const;
 
