@@ -58,7 +58,7 @@ struct FeedPlan {
   static_assert(K % 32 == 0 && H % 64 == 0 && C % 32 == 0);
   static constexpr FeedSizes kOf{K, H, C};
   static constexpr bool kHalf = kOf.half();
-  static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes();
+  static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes(), kChunks = kOf.chunks();
   static constexpr int kSteps = (kTiles + 1) / 2;  // of a warpgroup
   static constexpr int kOutTiles = kOf.out_tiles(), kOutSteps = (kOutTiles + 1) / 2, kOutBoxBytes = kOf.out_box_bytes();
   static constexpr int kChunks = kOf.chunks(), kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
