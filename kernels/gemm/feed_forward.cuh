@@ -61,7 +61,7 @@ struct FeedPlan {
   static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes(), kChunks = kOf.chunks();
   static constexpr int kSteps = (kTiles + 1) / 2;  // of a warpgroup
   static constexpr int kOutTiles = kOf.out_tiles(), kOutSteps = (kOutTiles + 1) / 2, kOutBoxBytes = kOf.out_box_bytes();
-  static constexpr int kChunks = kOf.chunks(), kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
+  static constexpr int kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
   static constexpr int kInnerBytes = kOf.inner_bytes(), kPitch = kOf.pitch();
   static constexpr int kTurnBoxes = kOf.turn_boxes();
   // The tile of step i; the last one again where there is no other.

@@ -212,8 +212,9 @@ class FieldsOf {
     members(path, {"name", "dtype", "shape", "role", "data", "place"}, name, dtype, shape, role, data, place);
   }
   void visit(const std::string& path, Buffer& v) {
-    auto& [kind, elements, dtype, io_index, constant, narrowed] = v;
-    members(path, {"kind", "elements", "dtype", "io_index", "constant", "narrowed"}, kind, elements, dtype, io_index, constant, narrowed);
+    auto& [kind, elements, dtype, io_index, constant, narrowed, largest] = v;
+    members(path, {"kind", "elements", "dtype", "io_index", "constant", "narrowed", "largest"}, kind, elements, dtype, io_index, constant,
+            narrowed, largest);
   }
   void visit(const std::string& path, Epilogue& v) {
     auto& [bias, residual, activation, a, b, residual_after] = v;
