@@ -42,6 +42,7 @@ struct RunArguments {
   bool check = false, each = false, as_json = false;
   std::string against;  // a folder of test data
   Tolerance tolerance;
+  bool has_tolerance = false;  // --rtol or --atol was given
 };
 
 // What is printed about a run: as text at once, or with --json as one object at the end.
@@ -299,11 +300,13 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
                      const std::vector<std::vector<ops::Value>>& inputs, const std::filesystem::path& runner,
                      const std::filesystem::path& work, const RunOptions& options, Report& report) {
   std::vector<std::string> wrong;
+  Tolerance tolerance = arguments.tolerance;
+  if (!arguments.has_tolerance && subject.precision != Precision::fp32) tolerance.of_precision = subject.precision;
   for (size_t s = 0; s < sets.size(); ++s) {
     const TestSet& set = sets[s];
     const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[s], options);
     if (s == 0) report_times(subject, result, arguments.run, report);
-    const std::vector<std::string> sentences = departures(set, subject.model.outputs, result.outputs, arguments.tolerance);
+    const std::vector<std::string> sentences = departures(set, subject.model.outputs, result.outputs, tolerance);
     const std::string name = printable(set.folder.filename().string());
     report.json["checks"].push_back({{"set", name}, {"good", sentences.empty()}, {"departures", sentences}});
     report.say("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
@@ -416,7 +419,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
       ->option_text("N")
       ->check(CLI::Range(1, 8));
-  command->callback([&invocation, arguments] {
+  command->callback([&invocation, arguments, command] {
+    arguments->has_tolerance = command->count("--rtol") + command->count("--atol") > 0;
     arguments->run.trace = !arguments->trace.empty();
     invocation.run = [arguments] { return run_command(*arguments); };
   });

@@ -107,9 +107,15 @@ std::string departure(const std::string& name, const ops::Value& found, const op
     worst = i;
   }
   if (wrong == 0) return "";
-  return fmt::format("{}: {} of {} elements are wrong (rtol {:g}, atol {:g}); the worst is {}: found {}, expected {}", output, wrong,
+  std::string as_a_whole;
+  if (tolerance.of_precision && is_float(found.dtype)) {
+    const double relative_l2 = difference(found, expected).relative_l2, limit = cli::tolerance(*tolerance.of_precision, found.dtype);
+    if (relative_l2 <= limit) return "";
+    as_a_whole = fmt::format("; relative L2 {:.2e}, limit {:.0e} for {}", relative_l2, limit, name_of(*tolerance.of_precision));
+  }
+  return fmt::format("{}: {} of {} elements are wrong (rtol {:g}, atol {:g}); the worst is {}: found {}, expected {}{}", output, wrong,
                      element_count(found.shape), tolerance.relative, tolerance.absolute, index_text(worst, found.shape),
-                     element_text(found, worst, kDigits), element_text(expected, worst, kDigits));
+                     element_text(found, worst, kDigits), element_text(expected, worst, kDigits), as_a_whole);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,12 @@
 
 namespace tamp::cli {
 
-// |found - expected| <= absolute + relative * |expected|; integers and booleans must be equal.
+// |found - expected| <= absolute + relative * |expected| for each element; integers and booleans must be equal. Where `of_precision` is set,
+// floats may also be as far from what is expected as --check lets that precision be from the reference (`tolerance` of compare.h): in tf32
+// small elements of a right output are further off than 1e-3 of themselves.
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-5;
+  std::optional<Precision> of_precision;
 };
 
 struct TestSet {

@@ -121,6 +121,22 @@ def test_test_data_is_compared_with(tamp):
     assert "check   less: good" in tamp("run", "sum", "--device", "cpu", "--check", "--against", "less").stdout
 
 
+def test_test_data_of_exact_numbers_is_met_in_tf32(tamp):
+    """Sums of rounded products are further off than 1e-3 of themselves where they are small; as a whole they are as near as the precision is."""
+    generator = np.random.default_rng(5)
+    x, w = (generator.standard_normal(shape).astype(np.float32) for shape in ((64, 64), (64, 64)))
+    model = m.model([m.node("MatMul", ["x", "w"], ["y"])], [m.value("x", [64, 64])], [m.value("y", [64, 64])], [m.constant("w", w)])
+    (tamp.folder / "product.onnx").write_bytes(model.SerializeToString())
+    y = (x.astype(np.float64) @ w).astype(np.float32)
+    for name, expected in (("exact", y), ("wrong", np.where(np.arange(64) == 3, y * 1.05, y))):
+        write_set(tamp.folder / name, [x], [expected])
+    words = ["run", "product.onnx", "--device", "cpu", "--vdevice", "h200", "--check", "--against"]
+    tamp(*words, "exact", "--precision", "tf32")
+    tamp(*words, "exact", "--precision", "tf32", "--rtol", "1e-3", code=4, says="elements are wrong (rtol 0.001, atol 1e-05)")
+    tamp(*words, "wrong", "--precision", "tf32", code=4, says="limit 5e-03 for tf32")
+    tamp(*words, "exact", "--precision", "fp32")
+
+
 def test_wrong_test_data_is_bad_input(tamp):
     (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
     x = np.ones((1, 4), np.float32)
