@@ -52,7 +52,7 @@ class Clock:
         return left
 
 
-BUILDS_BEGIN, BUILDS_END, RUNS_END = 0.6, 0.7, 0.98  # shares of the time
+BUILDS_BEGIN, BUILDS_END, RUNS_END = 0.8, 0.86, 0.98  # shares of the time
 
 
 def within(clock, until, call):
