@@ -11,9 +11,9 @@
 
 namespace tamp::cli {
 
-// |found - expected| <= absolute + relative * |expected| for each element; integers and booleans must be equal. Where `of_precision` is set,
-// floats may also be as far from what is expected as --check lets that precision be from the reference (`tolerance` of compare.h): in tf32
-// small elements of a right output are further off than 1e-3 of themselves.
+// |found - expected| <= absolute + relative * |expected| for each element; integers and booleans must be equal. Where `of_precision` is
+// set, floats may also be as far from what is expected as --check lets that precision be from the reference (`tolerance` of compare.h): in
+// tf32 small elements of a right output are further off than 1e-3 of themselves.
 struct Tolerance {
   double relative = 1e-3, absolute = 1e-5;
   std::optional<Precision> of_precision;
