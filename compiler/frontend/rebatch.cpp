@@ -513,8 +513,17 @@ class Rebatch : private BatchOperands {
   void require_batch_in(TensorId id) const {
     const Tensor& tensor = original_.tensor(id);
     if (steps_[id.index()] != 0) throw Mixes{fmt::format("output '{}' numbers the elements of the whole batch", printable(tensor.name))};
-    if (!places_[id.index()].empty() || tensor.role == Role::constant || tensor.shape.empty() || element_count(tensor.shape) == 0) return;
+    if (tensor.role == Role::constant || tensor.shape.empty() || element_count(tensor.shape) == 0) return;
+    if (!places_[id.index()].empty()) return require_whole(tensor, places_[id.index()][0]);
     throw Mixes{fmt::format("output '{}' has shape {} whatever the batch", printable(tensor.name), shape_text(tensor.shape))};
+  }
+
+  // A caller finds an element of the batch in an output where the batch is a dimension, or part of the first one. Not: [1,6,4] that becomes
+  // [1,18,4], row r of element b as row 3 * r + b.
+  void require_whole(const Tensor& tensor, const Place& place) const {
+    if (place.is_exact() || place.dim == 0) return;
+    throw Mixes{fmt::format("output '{}' of shape {} would have the elements of the batch within its dimension {}, among others",
+                            printable(tensor.name), shape_text(tensor.shape), place.dim)};
   }
 };
 
