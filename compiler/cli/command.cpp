@@ -164,4 +164,26 @@ std::string file_name(const std::string& path) { return std::filesystem::path(pa
 
 std::string model_name(const std::string& model_path) { return codegen::safe_name(std::filesystem::path(model_path).stem().string()); }
 
+void require_apart(const std::vector<std::pair<std::string, std::string>>& outputs, const std::vector<std::filesystem::path>& kept) {
+  namespace fs = std::filesystem;
+  const auto is_same = [](const fs::path& a, const fs::path& b) {
+    std::error_code ignored, of_a, of_b;
+    if (fs::equivalent(a, b, ignored)) return true;
+    const fs::path whole_a = fs::weakly_canonical(a, of_a), whole_b = fs::weakly_canonical(b, of_b);
+    return !of_a && !of_b && whole_a == whole_b;
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [option, file] = outputs[i];
+    if (file.empty()) continue;
+    for (const fs::path& other : kept) {
+      if (is_same(file, other))
+        throw bad_input(fmt::format("{} {}: would replace {}; give another file", option, printable(file), printable(other.string())));
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (!outputs[k].second.empty() && is_same(file, outputs[k].second))
+        throw bad_input(fmt::format("{} {}: is the file of {}, too; give another one", option, printable(file), outputs[k].first));
+    }
+  }
+}
+
 }  // namespace tamp::cli

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/compile.h"
@@ -67,5 +69,9 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vecto
 
 // "NAME=VALUE" -> both halves, split at the first "=". Error (bad input) names the flag.
 std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text);
+
+// Files that options name to be written, as {option, file}; those without a name are none. Error (bad input) if one of them is a file in
+// `kept`, which is read or written otherwise, or if two are the same.
+void require_apart(const std::vector<std::pair<std::string, std::string>>& outputs, const std::vector<std::filesystem::path>& kept);
 
 }  // namespace tamp::cli

@@ -141,11 +141,18 @@ void write_refusals(const std::string& path, const Error& error) {
 }
 
 ExitCode compile_to_folder(CompileArguments arguments) {
+  if (arguments.output.empty()) throw bad_input("--output: is empty, expected a folder");
   const std::string name = chosen_name(arguments);
   // A model from standard input is treated as if its file were called NAME.onnx.
   const std::string source_name = is_piped(arguments) ? name + ".onnx" : file_name(arguments.model);
   codegen::EmitOptions emitting{.name = name, .source_name = source_name, .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
+  const std::filesystem::path folder = arguments.output;
+  std::vector<std::filesystem::path> kept;
+  for (const char* const ending : {".cu", ".h", ".weights", ".rprogram.json"}) kept.push_back(folder / (name + ending));
+  kept.push_back(folder / "CMakeLists.txt");
+  if (!is_piped(arguments)) kept.emplace_back(arguments.model);
+  require_apart({{"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}, kept);
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
   std::string& vdevice = arguments.options.vdevice;
   vdevice = on_gpu ? vdevice_to_run(vdevice, /*on_gpu=*/true) : planned_vdevice(vdevice);

@@ -343,6 +343,16 @@ ExitCode inspect(InspectArguments arguments, bool all) {
   if (arguments.json && writes) throw bad_input("--json goes to standard output; give it without --html and --perfetto");
   require_file("--html", arguments.html);
   require_file("--perfetto", arguments.perfetto);
+  std::vector<std::filesystem::path> kept = {arguments.path, arguments.trace};
+  if (std::filesystem::is_directory(arguments.path)) {
+    for (const auto& entry : std::filesystem::directory_iterator(arguments.path)) {
+      const std::string ending = entry.path().extension().string();
+      if (ending == ".cu" || ending == ".h" || ending == ".weights" || ending == ".onnx" || entry.path().filename() == "CMakeLists.txt" ||
+          entry.path().string().ends_with(".rprogram.json"))
+        kept.push_back(entry.path());
+    }
+  }
+  require_apart({{"--html", arguments.html}, {"--perfetto", arguments.perfetto}}, kept);
   if (!std::filesystem::is_directory(arguments.path)) {
     arguments.options.vdevice = planned_vdevice(arguments.options.vdevice);
     if (writes) return write_files(arguments, rprogram_json_of_model(arguments));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/frontend/graph_import.h"
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
 
@@ -134,6 +135,8 @@ void import_split_to_sequence(NodeImport& n) {
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const bool keeps_axis = n.attr_flag("keepdims", true) || n.has(1);  // which counts only without lengths
   const Ints lengths = part_lengths(n, n.shape(x)[static_cast<size_t>(axis)]);
+  if (static_cast<int64_t>(lengths.size()) > kMaxUnrolledNodes)
+    throw n.refuse(fmt::format("splits into {} tensors, at most {} are supported", lengths.size(), kMaxUnrolledNodes));
   std::vector<TensorId> parts;
   int64_t start = 0;
   for (const int64_t length : lengths) {

@@ -8,7 +8,7 @@ import re
 import sys
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 import harness
 import models as m
@@ -135,6 +135,19 @@ def test_test_data_of_exact_numbers_is_met_in_tf32(tamp):
     tamp(*words, "exact", "--precision", "tf32", "--rtol", "1e-3", code=4, says="elements are wrong (rtol 0.001, atol 1e-05)")
     tamp(*words, "wrong", "--precision", "tf32", code=4, says="limit 5e-03 for tf32")
     tamp(*words, "exact", "--precision", "fp32")
+
+
+def test_a_model_of_halves_need_not_round_as_the_reference_does(tamp):
+    """Beside a mask of -65504 scores of one row are the same number in f16, where the program has them in f32: both are right."""
+    mask = numpy_helper.from_array(np.full((2, 8), -65504, np.float16), "mask")
+    model = m.model([m.node("Add", ["x", "mask"], ["a"]), m.node("Softmax", ["a"], ["y"], axis=-1)], [m.value("x", [2, 8], TensorProto.FLOAT16)], [m.value("y", [2, 8], TensorProto.FLOAT16)], [mask])
+    (tamp.folder / "masked.onnx").write_bytes(model.SerializeToString())
+    for precision in ("fp32", "tf32", "fp16"):
+        tamp("run", "masked.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", precision, "--check", "--keep", precision)
+    source = tamp.folder / "fp16" / "masked.cu"
+    text = source.read_text()
+    source.write_text(text.replace(*wrong_softmax(text)))
+    tamp("run", "fp16", "--device", "cpu", "--check", code=4, says="outputs differ from the reference")
 
 
 def test_wrong_test_data_is_bad_input(tamp):

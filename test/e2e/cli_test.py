@@ -940,5 +940,21 @@ def test_compare_takes_lists_and_prints_json(tamp):
     assert all(row["simulated_us"] > 0 and row["launches"] == 1 and "measured_us" not in row for row in rows), rows
 
 
+def test_files_of_options_replace_nothing(tamp):
+    """Neither the model, nor a file of the program, nor each other's."""
+    text = m.model([m.node("Neg", ["x"], ["y"])], [m.value("x", [2, 3])], [m.value("y", [2, 3])]).SerializeToString()
+    (tamp.folder / "neg.onnx").write_bytes(text)
+    for options, says in [(["--depfile", "neg.onnx"], "--depfile neg.onnx: would replace neg.onnx; give another file"), (["--save-schedule", "./neg.onnx"], "would replace neg.onnx"),
+                          (["--depfile", "out/neg.cu"], "would replace out/neg.cu"), (["--depfile", "z", "--save-schedule", "z"], "--save-schedule z: is the file of --depfile, too")]:
+        tamp("compile", "neg.onnx", "-o", "out", *options, code=1, says=says)
+        assert not (tamp.folder / "out").exists(), options
+    tamp("compile", "neg.onnx", "-o", "", code=1, says="--output: is empty")
+    tamp("compile", "neg.onnx", "-o", "out")
+    source = (tamp.folder / "out" / "neg.cu").read_text()
+    tamp("inspect", "out", "--html", "out/neg.cu", code=1, says="would replace out/neg.cu")
+    tamp("inspect", "neg.onnx", "--perfetto", "neg.onnx", code=1, says="would replace neg.onnx")
+    assert (tamp.folder / "neg.onnx").read_bytes() == text and (tamp.folder / "out" / "neg.cu").read_text() == source
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))
