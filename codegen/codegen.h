@@ -46,6 +46,9 @@ struct EmitOptions {
   std::vector<std::string> signatures = {};
 };
 
+// The names of the files that emit() writes, which the program decides nothing about.
+std::vector<std::string> file_names(const EmitOptions& options);
+
 // Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. Call it before any work; it
 // changes nothing.
 void check_output(const std::string& folder, const EmitOptions& options);

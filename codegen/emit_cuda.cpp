@@ -148,12 +148,14 @@ std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
   return rprogram_json(plan, source_of(plan).lines, {});
 }
 
-void check_output(const std::string& folder, const EmitOptions& options) {
+std::vector<std::string> file_names(const EmitOptions& options) {
   std::vector<std::string> files = {"CMakeLists.txt"};
   for (const char* suffix : {".cu", ".h", ".rprogram.json"}) files.push_back(options.name + suffix);
   if (!options.embed_weights) files.push_back(options.name + ".weights");
-  check_folder(folder, options.name, files);
+  return files;
 }
+
+void check_output(const std::string& folder, const EmitOptions& options) { check_folder(folder, options.name, file_names(options)); }
 
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
   require_embeddable(program, options);

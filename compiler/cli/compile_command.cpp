@@ -147,10 +147,8 @@ ExitCode compile_to_folder(CompileArguments arguments) {
   const std::string source_name = is_piped(arguments) ? name + ".onnx" : file_name(arguments.model);
   codegen::EmitOptions emitting{.name = name, .source_name = source_name, .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
-  const std::filesystem::path folder = arguments.output;
   std::vector<std::filesystem::path> kept;
-  for (const char* const ending : {".cu", ".h", ".weights", ".rprogram.json"}) kept.push_back(folder / (name + ending));
-  kept.push_back(folder / "CMakeLists.txt");
+  for (const std::string& file : codegen::file_names(emitting)) kept.push_back(std::filesystem::path(arguments.output) / file);
   if (!is_piped(arguments)) kept.emplace_back(arguments.model);
   require_apart({{"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}, kept);
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;

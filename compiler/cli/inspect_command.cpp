@@ -343,22 +343,18 @@ ExitCode inspect(InspectArguments arguments, bool all) {
   if (arguments.json && writes) throw bad_input("--json goes to standard output; give it without --html and --perfetto");
   require_file("--html", arguments.html);
   require_file("--perfetto", arguments.perfetto);
+  const std::vector<std::pair<std::string, std::string>> outputs = {{"--html", arguments.html}, {"--perfetto", arguments.perfetto}};
   std::vector<std::filesystem::path> kept = {arguments.path, arguments.trace};
-  if (std::filesystem::is_directory(arguments.path)) {
-    for (const auto& entry : std::filesystem::directory_iterator(arguments.path)) {
-      const std::string ending = entry.path().extension().string();
-      if (ending == ".cu" || ending == ".h" || ending == ".weights" || ending == ".onnx" || entry.path().filename() == "CMakeLists.txt" ||
-          entry.path().string().ends_with(".rprogram.json"))
-        kept.push_back(entry.path());
-    }
-  }
-  require_apart({{"--html", arguments.html}, {"--perfetto", arguments.perfetto}}, kept);
+  require_apart(outputs, kept);
   if (!std::filesystem::is_directory(arguments.path)) {
     arguments.options.vdevice = planned_vdevice(arguments.options.vdevice);
     if (writes) return write_files(arguments, rprogram_json_of_model(arguments));
     return arguments.json ? inspect_model_as_json(arguments.path, arguments.options) : inspect_model(arguments.path, arguments.options);
   }
   const CompiledFolder folder = read_compiled_folder(arguments.path);
+  for (const std::string& file : codegen::file_names({.name = folder.name, .embed_weights = folder.embedded_weights}))
+    kept.push_back(folder.folder / file);
+  require_apart(outputs, kept);
   if (writes) return write_files(arguments, rprogram_json_of(folder));
   return arguments.json ? inspect_folder_as_json(folder) : inspect_folder(folder, all);
 }

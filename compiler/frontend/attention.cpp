@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "compiler/support/text.h"
@@ -38,16 +36,6 @@ TensorId join_heads(NodeImport& n, TensorId x) {
   return n.reshape(n.add(Transpose{{0, 2, 1, 3}}, {x}), {shape[0], shape[2], shape[1] * shape[3]});
 }
 
-namespace {
-
-ops::Value f64_scalar(double value) {
-  Bytes bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return {DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))};
-}
-
-}  // namespace
-
 AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const AttentionOptions& options, const AttentionMask& mask) {
   const Shape queries = n.shape(q), keys = n.shape(k), values = n.shape(v);
   const int64_t shared = queries[1] / keys[1];
@@ -61,7 +49,7 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
 
   AttentionParts parts;
   const bool is_f64 = dtype == DType::f64;  // a MatMul's factor is f32, too narrow for f64
-  if (is_f64) q = n.elementwise(ElementwiseOp::mul, {q, n.constant(f64_scalar(options.scale))});
+  if (is_f64) q = n.elementwise(ElementwiseOp::mul, {q, n.constant_f64(options.scale)});
   const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, is_f64 ? 1 : static_cast<float>(options.scale), 1};
   parts.scores = n.add(scores, {q, repeated(k, keys), TensorId()});
   parts.capped = parts.scores;

@@ -10,6 +10,20 @@
 
 namespace tamp::test {
 
+// Attention of one token, whose query, key and value are products of a row.
+inline const std::string kTinyStep = R"(
+  x = input f32[1,1,64]
+  pk = input f32[1,40,64]
+  pv = input f32[1,40,64]
+  w = const f32[64,64]
+  q = MatMul(x, w) -> f32[1,1,64]
+  k = MatMul(x, w) {alpha=2} -> f32[1,1,64]
+  v = MatMul(x, w) {alpha=3} -> f32[1,1,64]
+  y = StepAttention(q, k, v, none, pk, pv) {scale=0.125} -> f32[1,1,64]
+  z = MatMul(y, w) -> f32[1,1,64]
+  outputs(z)
+)";
+
 // A vDevice of few vEUs and round costs: 1 TFLOP/s, 1 GB/s and 1 us a rTask per vEU, 1 us an edge, nothing on the same vEU.
 VDevice tiny_vdevice(int64_t veus);
 

@@ -14,6 +14,7 @@
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 #include "test/support/program_fields.h"
+#include "test/support/tiny_programs.h"
 
 using namespace tamp;
 using namespace tamp::test;
@@ -115,20 +116,6 @@ const std::string kConvolutions = R"(
   outputs(y)
 )";
 
-// Words, and views.
-const std::string kStep = R"(
-  x = input f32[1,1,64]
-  pk = input f32[1,40,64]
-  pv = input f32[1,40,64]
-  w = const f32[64,64]
-  q = MatMul(x, w) -> f32[1,1,64]
-  k = MatMul(x, w) {alpha=2} -> f32[1,1,64]
-  v = MatMul(x, w) {alpha=3} -> f32[1,1,64]
-  y = StepAttention(q, k, v, none, pk, pv) {scale=0.125} -> f32[1,1,64]
-  z = MatMul(y, w) -> f32[1,1,64]
-  outputs(z)
-)";
-
 // A gang.
 const std::string kRecurrent = R"(
   x = input f32[5,1,48]
@@ -155,7 +142,7 @@ std::vector<std::pair<std::string, RProgram>> programs() {
   std::vector<std::pair<std::string, RProgram>> all;
   all.emplace_back("convolutions", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split"));
   all.emplace_back("convolutions, graph", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split", Execution::graph));
-  all.emplace_back("step", scheduled(kStep, h200.with_inputs(), Precision::fp16, ""));
+  all.emplace_back("step", scheduled(kTinyStep, h200.with_inputs(), Precision::fp16, ""));
   all.emplace_back("recurrent", scheduled(kRecurrent, h200.without_inputs(), Precision::fp32, ""));
   all.emplace_back("rows", scheduled(kRows, clusters, Precision::fp16, "cluster"));
   return all;

@@ -13,6 +13,7 @@
 #include "kernels/attention/numbers.cuh"
 #include "test/support/catch.h"
 #include "test/support/check_pass.h"
+#include "test/support/tiny_programs.h"
 
 using namespace tamp;
 using namespace tamp::test;
@@ -32,20 +33,6 @@ const std::string kChain = R"(
   s = Softmax(c) {axes=[1,1]} -> f32[1,512]
   d = MatMul(s, v) -> f32[1,256]
   outputs(d)
-)";
-
-// Attention of one token, whose query, key and value are products of a row.
-const std::string kAttention = R"(
-  x = input f32[1,1,64]
-  pk = input f32[1,40,64]
-  pv = input f32[1,40,64]
-  w = const f32[64,64]
-  q = MatMul(x, w) -> f32[1,1,64]
-  k = MatMul(x, w) {alpha=2} -> f32[1,1,64]
-  v = MatMul(x, w) {alpha=3} -> f32[1,1,64]
-  y = StepAttention(q, k, v, none, pk, pv) {scale=0.125} -> f32[1,1,64]
-  z = MatMul(y, w) -> f32[1,1,64]
-  outputs(z)
 )";
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -147,15 +134,15 @@ TEST_CASE("attention takes query, key and value in words, or none of them") {
     const RProgram program = scheduled(text);
     return std::pair(maker_of(program, "y").words & rk::kStepInWords, in_words(program, "y"));
   };
-  CHECK(bits(kAttention) == std::pair(rk::kStepInWords, std::string("y")));
+  CHECK(bits(kTinyStep) == std::pair(rk::kStepInWords, std::string("y")));
   const auto none = std::pair(0U, std::string("y"));
-  CHECK(bits(replaced(kAttention, "k = MatMul(x, w) {alpha=2}", "k = Softmax(x) {axes=[2,2]}")) == none);
-  CHECK(bits(replaced(replaced(kAttention, "pv = input", "pw = input"),
+  CHECK(bits(replaced(kTinyStep, "k = MatMul(x, w) {alpha=2}", "k = Softmax(x) {axes=[2,2]}")) == none);
+  CHECK(bits(replaced(replaced(kTinyStep, "pv = input", "pw = input"),
                       "  w =", "  pv = Softmax(pw) {axes=[2,2]} -> f32[1,40,64]\n  w =")) == none);
 }
 
 TEST_CASE("words and buffers with words share memory with nothing") {
-  for (const std::string& text : {kChain, kAttention}) {
+  for (const std::string& text : {kChain, kTinyStep}) {
     const RProgram program = scheduled(text);
     const MemoryPlan& memory = program.memory;
     std::vector<std::array<int64_t, 3>> parts;  // begin, end, whether alone
