@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "codegen/emit.h"
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -162,7 +163,7 @@ std::string headline(const Graph& graph, const ROperator& rop) {
     for (const ElementwiseStep& step : chain->steps) steps.push_back(name_of(step.op));
     extras += fmt::format(" ({})", join(steps, ", "));
   }
-  return fmt::format("{}: {}{}  {} -> {}", comment(rop.name), name_of(rop.attrs), extras, join(inputs, ", "), join(outputs, ", "));
+  return fmt::format("{}: {}{}  {} -> {}", comment(rop.name), title_of(rop), extras, join(inputs, ", "), join(outputs, ", "));
 }
 
 Magic magic_of(int64_t divisor) {

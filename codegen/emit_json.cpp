@@ -8,6 +8,7 @@
 #include <set>
 
 #include "codegen/emit.h"
+#include "compiler/ir/fused.h"
 #include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -146,7 +147,7 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
     ordered_json bodies = ordered_json::array();
     for (const Phase& phase : rkernel.phases) bodies.push_back(phase.body);
     out.push_back({{"name", rop.name},
-                   {"op", name_of(rop.attrs)},
+                   {"op", title_of(rop)},
                    {"origin", rop.origin},
                    {"after", producers.empty() ? ordered_json::array() : numbers_json(producers[i])},
                    {"rkernel", rkernel.name},

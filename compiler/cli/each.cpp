@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "compiler/cli/compare.h"
+#include "compiler/ir/fused.h"
 #include "compiler/ops/number.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
@@ -121,7 +122,7 @@ std::string departure(const RProgram& program, size_t rop, const Tensor& tensor,
       "rOperator '{}' ({}), rKernel {}, {}: {} '{}' differs from the reference, relative L2 {:.2e}, limit {:.0e}; worst element {}: "
       "{:.7g}, "
       "expected {:.7g}",
-      printable(wrong.name), name_of(wrong.attrs), program.rkernels[rop].name, nodes_text(wrong), what, printable(tensor.name),
+      printable(wrong.name), title_of(wrong), program.rkernels[rop].name, nodes_text(wrong), what, printable(tensor.name),
       d.relative_l2, limit, index_text(d.worst, tensor.shape), d.got, d.expected);
 }
 
@@ -154,7 +155,7 @@ EachReport check_each(const RProgram& program, const std::vector<ops::Value>& in
     try {
       report.departure = departure(program, graph, i, memory);
     } catch (const InternalError& error) {
-      report.skipped.push_back(fmt::format("'{}' ({}): {}", printable(graph.rops[i].name), name_of(graph.rops[i].attrs), error.what()));
+      report.skipped.push_back(fmt::format("'{}' ({}): {}", printable(graph.rops[i].name), title_of(graph.rops[i]), error.what()));
       continue;
     }
     if (!report.departure.empty()) return report;

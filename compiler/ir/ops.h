@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -144,7 +145,6 @@ struct MomentMatMul {
     f("keeps_rounded", op.keeps_rounded, false);
   }
 };
-inline constexpr int64_t kMomentColumns = 32;  // and of MomentConv
 // Places in its inputs, and in the results of both.
 inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4, kMomentRounded = 5;
 inline constexpr size_t kKeptMoments = 1, kKeptRounded = 2;
@@ -838,6 +838,58 @@ struct Scatter {
   }
 };
 
+// The moments of rows, of every kMomentColumns neighbours: their mean, and the sum of the squares around it (Welford's and Chan's partial
+// moments). X[..,C] -> M[rows of X, C / kMomentColumns, 2]; C is a multiple of kMomentColumns. Example: of a row of 96 columns, M[row,2,0] is
+// the mean of columns 64 to 95.
+struct Moments {
+  bool operator==(const Moments&) const = default;
+
+  static constexpr const char* kName = "Moments";
+  template <class Self, class F>
+  static void fields(Self&, F&&) {}
+};
+inline constexpr int64_t kMomentColumns = 32;
+
+// Normalize along the last dimension by moments that are known: Y = (X - mean) / sqrt(variance + epsilon). Inputs X[..,C] and moments of its
+// rows; `rounded`? of X's shape is X once more, for bodies that read it in 16 bits where these hold enough of a row (docs/adr/0045).
+struct NormalizeBy {
+  bool centered = true;
+  float epsilon = 1e-5F;
+  bool operator==(const NormalizeBy&) const = default;
+
+  static constexpr const char* kName = "NormalizeBy";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon);
+  }
+};
+
+// The sums of a map's channels over tiles of tile[0] x tile[1] pixels: X[N,C,H,W] -> S[N,C,P], tiles counted row by row. Example: H = W = 14
+// and tile=[7,10] give P = 4; part 1 is rows 0 to 6, columns 10 to 13.
+struct TileSums {
+  std::vector<int64_t> tile;
+  bool operator==(const TileSums&) const = default;
+
+  static constexpr const char* kName = "TileSums";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("tile", op.tile);
+  }
+};
+
+// Steps that one rTask does one after another for its part of the results (XLA's fusion instruction): a small graph of rOperators that exist
+// by themselves, whose inputs are the rOperator's operands, in order, and whose outputs are its results. What lies between stays on its vEU.
+// What is asked of a Fused is asked of its steps (fused.h), so nothing but the family that has a body for them knows what they are together.
+struct Graph;
+struct Fused {
+  std::string title;                  // for people: "fused MLP"
+  std::shared_ptr<const Graph> body;  // never null
+  bool operator==(const Fused& other) const;
+
+  static constexpr const char* kName = "Fused";
+};
+
 // The list of operators; Recurrent is in recurrent.h. A new operator gets its struct above and its entry here.
 #define TAMP_OPERATORS(X) \
   X(Conv)                 \
@@ -864,6 +916,9 @@ struct Scatter {
   X(Lrn)                  \
   X(BatchNorm)            \
   X(Normalize)            \
+  X(Moments)              \
+  X(NormalizeBy)          \
+  X(TileSums)             \
   X(Elementwise)          \
   X(Reshape)              \
   X(Transpose)            \
@@ -887,7 +942,7 @@ template <class, class... Operators>
 using VariantOf = std::variant<Operators...>;
 }
 #define TAMP_ALTERNATIVE(Op) , Op
-using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE)>;
+using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE), Fused>;
 #undef TAMP_ALTERNATIVE
 
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...

@@ -150,8 +150,14 @@ class Attributes {
 }  // namespace
 
 std::string attributes_text(const OpAttrs& attrs) {
+  if (const auto* fused = std::get_if<Fused>(&attrs))
+    return fmt::format(" {{title={}, steps=[{}]}}", name_text(fused->title), steps_text(*fused));
   Attributes out;
-  std::visit([&]<class Op>(const Op& op) { Op::fields(op, out); }, attrs);
+  std::visit(
+      [&]<class Op>(const Op& op) {
+        if constexpr (HasFields<Op>) Op::fields(op, out);
+      },
+      attrs);
   return out.text().empty() ? "" : " {" + out.text() + "}";
 }
 
@@ -224,8 +230,14 @@ std::string rop_text(const Graph& graph, const ROperator& rop, const std::vector
     comment = fmt::format("  // {} (origin: {})", name, join(origin, ", "));
   else if (name != results[0])
     comment = fmt::format("  // {}", name);
-  return fmt::format("{} = {}({}){}{} -> {}{}\n", join(results, ", "), name_of(rop.attrs), join(operands, ", "), attributes_text(rop.attrs),
+  return fmt::format("{} = {}({}){}{} -> {}{}", join(results, ", "), name_of(rop.attrs), join(operands, ", "), attributes_text(rop.attrs),
                      epilogue_text(rop.epilogue, names), join(types, ", "), comment);
+}
+
+std::string outputs_text(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<std::string> outputs;
+  for (const TensorId id : graph.outputs) outputs.push_back(names[id.index()]);
+  return fmt::format("outputs({})", join(outputs, ", "));
 }
 
 // Views, in a placed graph: tensors that no rOperator makes any more.
@@ -263,16 +275,21 @@ std::string body_text(const Graph& graph, Values values) {
                           place_text(tensor));
     if (is_placed_view(graph, uses, i)) text += fmt::format("{} = view {}{}\n", names[i], type_text(tensor), place_text(tensor));
   }
-  for (const ROperator& rop : graph.rops) text += rop_text(graph, rop, names);
-  std::vector<std::string> outputs;
-  for (const TensorId id : graph.outputs) outputs.push_back(names[id.index()]);
-  return text + fmt::format("outputs({})\n", join(outputs, ", "));
+  for (const ROperator& rop : graph.rops) text += rop_text(graph, rop, names) + "\n";
+  return text + outputs_text(graph, names) + "\n";
 }
 
 }  // namespace
 
 std::string print(const Graph& graph) {
   return fmt::format("// graph \"{}\"\n", printable(graph.name, std::numeric_limits<size_t>::max())) + body_text(graph, Values::few);
+}
+
+std::string steps_text(const Fused& fused) {
+  const std::vector<std::string> names = tensor_names(*fused.body);
+  std::string text;
+  for (const ROperator& step : fused.body->rops) text += rop_text(*fused.body, step, names) + "; ";
+  return text + outputs_text(*fused.body, names);
 }
 
 std::string structure_text(const Graph& graph) { return body_text(graph, Values::none); }

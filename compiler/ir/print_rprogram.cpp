@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/support/text.h"
 
@@ -95,7 +96,7 @@ std::string print(const RProgram& program) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
     const RKernel& rkernel = program.rkernels[i];
-    out += fmt::format("{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", printable(rop.name, 32), name_of(rop.attrs),
+    out += fmt::format("{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", printable(rop.name, 32), title_of(rop),
                        rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks, rows[i].veus.size(), rows[i].waits,
                        event_names(program, rows[i].events));
   }

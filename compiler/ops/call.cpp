@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/text.h"
 
 namespace tamp::ops {
 
-std::string where(const ROperator& rop) { return "node '" + printable(rop.name) + "' (" + name_of(rop.attrs) + ")"; }
+std::string where(const ROperator& rop) { return "node '" + printable(rop.name) + "' (" + title_of(rop) + ")"; }
 
 std::vector<int64_t> dense_strides(const Shape& shape) {
   std::vector<int64_t> strides(shape.size());

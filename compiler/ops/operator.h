@@ -49,6 +49,7 @@ using TensorTypes = std::vector<TensorType>;
   bool is_f32_only(const Op& op, DType dtype);                 \
   int64_t own_work(const Op& op, const Given& given, const TensorTypes& results);
 TAMP_OPERATORS(TAMP_DECLARE)
+TAMP_DECLARE(Fused)  // fused.cpp: asks the steps
 #undef TAMP_DECLARE
 
 // Work of reading an element in a window or in the loop of a reduction, which costs more than walking over it once.

@@ -50,6 +50,7 @@ enum class Layout : uint8_t {
   view,          // the result is where the operand's elements are: strides, no work
 };
 Layout layout_of(const OpAttrs& attrs);
+Layout layout_of(const OpAttrs& attrs, size_t result);  // the same of another result
 
 // Whether the result equals the operand. Asked only of operators with one operand and one result of the same type and shape.
 bool is_identity(const OpAttrs& attrs, const Shape& shape);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,13 +13,14 @@
 
 namespace tamp::passes {
 
-// Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains `least_gain_us` at least; until all
-// kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches, in the
+// Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains least_gain_us(matches) at least; until
+// all kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches, in the
 // order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
-template <class MatchesOf, class Changed>
-Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_gain_us, const MatchesOf& matches_of,
+template <class LeastGain, class MatchesOf, class Changed>
+requires std::invocable<LeastGain, decltype(std::declval<MatchesOf>()(std::declval<Graph>()))>
+Graph change_by_kind(Graph graph, const GraphEstimator& estimator, const LeastGain& least_gain_us, const MatchesOf& matches_of,
                      const Changed& changed) {
-  using Kind = decltype(matches_of(graph).front().kind);
+  using Kind = std::remove_cvref_t<decltype(matches_of(graph).front().kind)>;
   std::optional<double> now_us;
   std::set<Kind> tried;
   for (;;) {
@@ -32,10 +34,16 @@ Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_
     if (!other) continue;
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(*other);
-    if (!gains(*now_us, us, least_gain_us)) continue;
+    if (!gains(*now_us, us, least_gain_us(matches))) continue;
     now_us = us;
     graph = *std::move(other);
   }
+}
+// With the same gain for every kind.
+template <class MatchesOf, class Changed>
+Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_gain_us, const MatchesOf& matches_of,
+                     const Changed& changed) {
+  return change_by_kind(std::move(graph), estimator, [&](const auto&) { return least_gain_us; }, matches_of, changed);
 }
 
 }  // namespace tamp::passes

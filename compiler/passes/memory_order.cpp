@@ -45,16 +45,17 @@ class Preference {
     std::vector<bool> is_output(graph_.tensors.size(), false);
     for (const TensorId id : graph_.outputs) is_output[id.index()] = true;
     for (const ROperator& rop : graph_.rops) {
-      for (const TensorId id : rop.outputs) {
+      for (size_t i = 0; i < rop.outputs.size(); ++i) {
+        const TensorId id = rop.outputs[i];
         const bool is_moments = std::holds_alternative<MomentConv>(rop.attrs) && id == rop.outputs[kKeptMoments];
-        if (!is_output[id.index()] && !is_moments) strides_[id.index()] = of_result(rop, graph_.tensor(id).shape);
+        if (!is_output[id.index()] && !is_moments) strides_[id.index()] = of_result(rop, i, graph_.tensor(id).shape);
       }
     }
     return std::move(strides_);
   }
 
  private:
-  std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) {
+  std::vector<int64_t> of_result(const ROperator& rop, size_t result, const Shape& shape) {
     const auto channels_last = [&] { return channels_last_strides(shape, cell_); };
     const auto row_major = [&] { return row_major_strides(shape); };
     const auto like = [&](TensorId id) {
@@ -69,7 +70,7 @@ class Preference {
       if (std::optional<std::vector<int64_t>> strides = for_maps(rop.outputs[0])) return *strides;
     }
     const TensorId leader = largest(rop.inputs);
-    switch (ops::layout_of(rop.attrs)) {
+    switch (ops::layout_of(rop.attrs, result)) {
       case ops::Layout::row_major: return row_major();
       case ops::Layout::channels_last: return channels_last();
       case ops::Layout::like_largest: return leader.valid() ? like(leader) : row_major();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
@@ -23,6 +24,13 @@ std::vector<size_t> sizes_of(const std::vector<int64_t>& axes) { return {axes.be
 
 // The dimensions of the operand that the rOperator sums over; none where it does not.
 std::vector<size_t> summed(const ROperator& rop, size_t rank) {
+  if (const std::optional<FusedView> steps = FusedView::of(rop)) {  // as the step that reads it
+    for (const ROperator& step : steps->body().rops) {
+      if (operand(step, 0) == steps->body().inputs[0]) return summed(step, rank);
+    }
+    return {};
+  }
+  if (std::holds_alternative<NormalizeBy>(rop.attrs)) return {rank - 1};
   if (const auto* matmul = std::get_if<MatMul>(&rop.attrs)) return {rank - (matmul->trans_a ? 2 : 1)};
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs) ||
       std::holds_alternative<FeedForward>(rop.attrs) || std::holds_alternative<SelfAttention>(rop.attrs))

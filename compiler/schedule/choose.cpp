@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/ir/fused.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -30,7 +31,7 @@ std::string describe(const Graph& graph, const ROperator& rop) {
     if (node != rop.name) nodes.push_back("'" + printable(node) + "'");
   }
   const std::string of = nodes.empty() ? "" : fmt::format(" of ONNX node{} {}", nodes.size() == 1 ? "" : "s", join(nodes, ", "));
-  return fmt::format("node '{}' ({}{}): {} -> {}", printable(rop.name), name_of(rop.attrs), of, tensors(rop.inputs), tensors(rop.outputs));
+  return fmt::format("node '{}' ({}{}): {} -> {}", printable(rop.name), title_of(rop), of, tensors(rop.inputs), tensors(rop.outputs));
 }
 
 // Bodies walk a nest of so many dimensions at most; neighbours that lie one behind the other in all operands count as one.
@@ -55,7 +56,7 @@ void Unsupported::raise(const PolicyInput& input) const {
     texts.push_back(describe(input.graph, rop));
     const std::string own = limit_text(input.graph, rop);
     if (!own.empty()) limit = own;
-    refusals.push_back({rop.name, name_of(rop.attrs), "no rKernel " + where + own});
+    refusals.push_back({rop.name, title_of(rop), "no rKernel " + where + own});
   }
   throw unsupported(fmt::format("no rKernel for {} {}{}", join(texts, "; "), where, limit), std::move(refusals));
 }

@@ -137,7 +137,9 @@ std::string signature(const Graph& graph, const ROperator& rop) {
     return join(texts, ", ");
   };
   const Epilogue& e = rop.epilogue;
-  std::string text = fmt::format("{}({}){}", name_of(rop.attrs), types(rop.inputs), attributes_text(rop.attrs));
+  const auto* const fused = std::get_if<Fused>(&rop.attrs);
+  const std::string attributes = fused ? " {" + steps_text(*fused) + "}" : attributes_text(rop.attrs);  // whatever its title
+  std::string text = fmt::format("{}({}){}", name_of(rop.attrs), types(rop.inputs), attributes);
   if (e.bias.valid()) text += " bias";
   if (e.residual.valid()) text += fmt::format(" residual {}{}", type(e.residual), e.residual_after_activation ? " last" : "");
   if (e.activation != Activation::none) text += fmt::format(" {}({}, {})", name_of(e.activation), e.a, e.b);

@@ -234,7 +234,9 @@ OpAttrs parse_attributes(Line& line, const std::string& name) {
   }
   std::visit(
       [&]<class Op>(Op& op) {
-        if (line.take("{"))
+        if constexpr (!HasFields<Op>)
+          line.fail("an operator with attributes");
+        else if (line.take("{"))
           read_fields(line, op, "}");
         else
           Op::fields(op, FieldCompleter(std::set<std::string>{}));
@@ -397,7 +399,7 @@ class Parser {
       rop.inputs.push_back(operand(line));
       line.take(",");
     }
-    rop.attrs = parse_attributes(line, op);
+    rop.attrs = op == Fused::kName ? parse_fused(line, rop) : parse_attributes(line, op);
     if (line.take("epilogue{")) parse_epilogue(line, rop.epilogue);
     line.expect("->");
     for (const std::string& name : results) {
@@ -413,6 +415,28 @@ class Parser {
     rop.attrs = of_result(std::move(rop.attrs), first.shape, first.dtype);
     parse_origin(line, results[0], rop);
     graph_.rops.push_back(std::move(rop));
+  }
+
+  // The operands' types are those of `rop`.
+  Fused parse_fused(Line& line, const ROperator& rop) {
+    Fused fused;
+    line.expect("{title=");
+    fused.title = line.name();
+    line.expect(", steps=[");
+    Parser steps;
+    for (const TensorId id : rop.inputs) {
+      const Tensor& from = graph_.tensor(id);
+      steps.graph_.inputs.push_back(steps.define(line, {.name = "i" + std::to_string(steps.graph_.inputs.size()),
+                                                        .dtype = from.dtype,
+                                                        .shape = from.shape,
+                                                        .role = Role::input}));
+    }
+    while (!line.take("]}")) {
+      steps.parse_line(line);
+      line.take(";");
+    }
+    fused.body = std::make_shared<const Graph>(std::move(steps.graph_));
+    return fused;
   }
 
   void parse_epilogue(Line& line, Epilogue& epilogue) {

@@ -23,7 +23,11 @@ struct OfResultSetter {
 };
 
 inline OpAttrs of_result(OpAttrs attrs, const Shape& shape, DType dtype = DType::f32) {
-  std::visit([&]<class Op>(Op& op) { Op::fields(op, OfResultSetter{shape, dtype}); }, attrs);
+  std::visit(
+      [&]<class Op>(Op& op) {
+        if constexpr (HasFields<Op>) Op::fields(op, OfResultSetter{shape, dtype});
+      },
+      attrs);
   return attrs;
 }
 

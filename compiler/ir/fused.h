@@ -1,0 +1,63 @@
+// A Fused (ops.h): how passes make one, and how its steps are seen from outside.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp {
+
+// The Fused of `steps`, rOperators on tensors of `graph` in topological order. Its operands are all that the steps read and do not make:
+// `operands` first, in that order, then what else there is, in the order in which it is read. Its results are `results`. Name, title and
+// origin are those of the steps together.
+ROperator fuse(const Graph& graph, std::string title, const std::vector<ROperator>& steps, const std::vector<TensorId>& results,
+               const std::vector<TensorId>& operands = {});
+
+// The steps of a Fused as a graph of their own, of which may be asked whatever is asked of graphs: operands and results have the types,
+// values and places of `graph`. Tensors between steps have no place.
+Graph steps_of(const Graph& graph, const ROperator& rop);
+
+// Calls f(graph, rop) for the rOperator, or, if it is a Fused, for each of its steps.
+template <class F>
+void for_each_step(const Graph& graph, const ROperator& rop, F&& f) {
+  if (!std::holds_alternative<Fused>(rop.attrs)) return f(graph, rop);
+  const Graph steps = steps_of(graph, rop);
+  for (const ROperator& step : steps.rops) f(steps, step);
+}
+
+// What a family reads from a Fused: its steps, each with the operands and results of the whole rOperator that it touches.
+class FusedView {
+ public:
+  // None if the rOperator is no Fused.
+  static std::optional<FusedView> of(const ROperator& rop);
+
+  const Graph& body() const { return *body_; }
+  size_t count() const { return body_->rops.size(); }
+  const ROperator& step(size_t i) const { return body_->rops[i]; }
+  // The attributes of step `i`, or null if there is no such step or it is another operator.
+  template <class Op>
+  const Op* as(size_t i) const {
+    return i < count() ? std::get_if<Op>(&step(i).attrs) : nullptr;
+  }
+  // The operand or the result of the whole rOperator that the body's tensor is; none for what lies between steps.
+  TensorId outside(TensorId inside) const;
+  TensorId input(size_t step, size_t i) const { return outside(operand(this->step(step), i)); }
+  TensorId output(size_t step, size_t i = 0) const;
+  TensorId bias(size_t step) const { return outside(this->step(step).epilogue.bias); }
+  TensorId residual(size_t step) const { return outside(this->step(step).epilogue.residual); }
+  // Whether operand `i` of step `to` is the first result of step `from`.
+  bool feeds(size_t from, size_t to, size_t i = 0) const { return operand(step(to), i) == step(from).outputs[0]; }
+
+ private:
+  FusedView(const ROperator& rop, const Graph& body) : rop_(&rop), body_(&body) {}
+
+  const ROperator* rop_;
+  const Graph* body_;
+};
+
+// The name for people: a Fused's title, else the operator's name.
+std::string title_of(const ROperator& rop);
+
+}  // namespace tamp

@@ -1,0 +1,75 @@
+// Fused: every question is put to the steps.
+#include "compiler/ir/fused.h"
+
+#include <algorithm>
+
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+std::string text_of(const TensorType& type) { return name_of(type.dtype) + shape_text(type.shape); }
+TensorType type_of(const Graph& graph, TensorId id) { return {graph.tensor(id).dtype, graph.tensor(id).shape}; }
+
+// The step that makes the tensor, or null.
+const ROperator* maker_of(const Graph& body, TensorId made) {
+  for (const ROperator& step : body.rops) {
+    if (std::find(step.outputs.begin(), step.outputs.end(), made) != step.outputs.end()) return &step;
+  }
+  return nullptr;
+}
+
+// How a step likes its result; where it follows an operand, as the step likes it that makes the operand.
+Layout layout_of_made(const Graph& body, TensorId made) {
+  const ROperator* const step = maker_of(body, made);
+  const Layout own = step ? layout_of(step->attrs) : Layout::row_major;
+  return own == Layout::row_major || own == Layout::channels_last ? own : layout_of_made(body, step->inputs[0]);
+}
+
+// The value in another float type.
+Value cast_to(const Value& value, DType dtype) {
+  if (value.dtype == dtype) return value;
+  const Numbers<double> numbers(value);
+  return value_from(dtype, value.shape, std::vector<double>(numbers.data(), numbers.data() + element_count(value.shape)));
+}
+
+}  // namespace
+
+TensorTypes infer(const Fused& op, const Given& given) {
+  const Graph& body = *op.body;
+  given.expect(body.inputs.size());
+  for (size_t i = 0; i < given.count(); ++i) {
+    const TensorType expected = type_of(body, body.inputs[i]);
+    if (given.type(i) != expected)
+      throw bad_input("operand " + std::to_string(i) + " is " + text_of(given.type(i)) + ", expected " + text_of(expected));
+  }
+  verify(body);
+  verify_shapes(body);
+  TensorTypes types;
+  for (const TensorId id : body.outputs) types.push_back(type_of(body, id));
+  return types;
+}
+
+std::vector<Value> evaluate(const Fused& op, const Call& call) {
+  std::vector<Value> operands;
+  for (size_t i = 0; i < call.rop.inputs.size(); ++i) operands.push_back(cast_to(call.input(i), op.body->tensor(op.body->inputs[i]).dtype));
+  std::vector<Value> results = run(*op.body, operands);
+  for (size_t i = 0; i < results.size(); ++i) results[i] = cast_to(results[i], call.graph.tensor(call.rop.outputs[i]).dtype);
+  return results;
+}
+
+Layout layout_of(const Fused& op) { return layout_of_made(*op.body, op.body->outputs[0]); }
+Layout layout_of(const OpAttrs& attrs, size_t result) {
+  const auto* const fused = std::get_if<Fused>(&attrs);
+  return fused ? layout_of_made(*fused->body, fused->body->outputs[result]) : layout_of(attrs);
+}
+bool is_identity(const Fused&, const Shape&) { return false; }
+bool is_f32_only(const Fused&, DType) { return true; }
+int64_t own_work(const Fused& op, const Given&, const TensorTypes&) {
+  int64_t work = 0;
+  for (const ROperator& step : op.body->rops) work = saturating_sum(work, work_of(*op.body, step));
+  return work;
+}
+
+}  // namespace tamp::ops

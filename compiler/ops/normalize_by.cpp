@@ -1,0 +1,56 @@
+// Moments and NormalizeBy: the two halves of a normalisation of rows.
+#include <cmath>
+
+#include "compiler/ops/moments.h"
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+
+TensorTypes infer(const Moments&, const Given& given) {
+  given.expect(1);
+  if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
+  check_columns("X", given.shape(0));
+  return {{given.dtype(0), moments_of(given.shape(0))}};
+}
+std::vector<Value> evaluate(const Moments&, const Call& call) {
+  const Numbers<double> x(call.input(0));
+  return {output_from(call, moments_of_rows({x.data(), x.data() + element_count(call.input(0).shape)}))};
+}
+Layout layout_of(const Moments&) { return Layout::row_major; }
+bool is_identity(const Moments&, const Shape&) { return false; }
+bool is_f32_only(const Moments&, DType) { return true; }
+int64_t own_work(const Moments&, const Given& given, const TensorTypes&) { return saturating_product({kWorkOfRead, given.elements(0)}); }
+
+TensorTypes infer(const NormalizeBy&, const Given& given) {
+  given.expect(2, 3);
+  if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
+  check_columns("X", given.shape(0));
+  given.expect_shape(1, "moments", moments_of(given.shape(0)));
+  given.expect_shape(2, "rounded", given.shape(0));
+  return {given.type(0)};
+}
+std::vector<Value> evaluate(const NormalizeBy& op, const Call& call) {
+  const Shape& shape = call.output().shape;
+  const Numbers<double> x(call.input(0)), moments(call.input(1));
+  const int64_t columns = shape.back(), parts = columns / kMomentColumns;
+  std::vector<double> y(static_cast<size_t>(element_count(shape)));
+  for (int64_t row = 0; row < rows_of(shape); ++row) {
+    double mean = 0, squares = 0;
+    for (int64_t part = 0; part < parts; ++part) mean += moments[(row * parts + part) * 2] / static_cast<double>(parts);
+    if (!op.centered) mean = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      const double apart = moments[(row * parts + part) * 2] - mean;
+      squares += moments[(row * parts + part) * 2 + 1] + kMomentColumns * apart * apart;
+    }
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + op.epsilon);
+    for (int64_t i = row * columns; i < (row + 1) * columns; ++i) y[static_cast<size_t>(i)] = (x[i] - mean) * factor;
+  }
+  return {output_from(call, y)};
+}
+Layout layout_of(const NormalizeBy&) { return Layout::row_major; }
+bool is_identity(const NormalizeBy&, const Shape&) { return false; }
+bool is_f32_only(const NormalizeBy&, DType) { return true; }
+int64_t own_work(const NormalizeBy&, const Given& given, const TensorTypes&) { return saturating_product({kWorkOfRead, given.elements(0)}); }
+
+}  // namespace tamp::ops
