@@ -1,32 +1,30 @@
 // The one list of rKernel families. Order matters only between rKernels of equal estimated cost: the earlier one is taken.
 #include "kernels/catalogue.h"
 
-#include <algorithm>
-
 #include "compiler/support/error.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_step.h"
-#include "kernels/attention/self_attention.h"
-#include "kernels/conv/depthwise.h"
-#include "kernels/conv/depthwise_boxes.h"
-#include "kernels/conv/direct.h"
-#include "kernels/conv/implicit_gemm.h"
-#include "kernels/conv/patch_conv.h"
-#include "kernels/conv/patch_strip.h"
-#include "kernels/conv/pointwise_pair.h"
-#include "kernels/conv/separable_conv.h"
-#include "kernels/conv/staged_conv.h"
+#include "kernels/chain/feed_forward.h"
+#include "kernels/chain/pointwise_pair.h"
+#include "kernels/chain/self_attention.h"
+#include "kernels/depthwise/depthwise.h"
+#include "kernels/depthwise/depthwise_boxes.h"
+#include "kernels/depthwise/separable_conv.h"
 #include "kernels/elementwise/byte_copy.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/indexed_copy.h"
 #include "kernels/excite/excite.h"
 #include "kernels/excite/squeeze.h"
-#include "kernels/gemm/feed_forward.h"
-#include "kernels/gemm/gemv.h"
-#include "kernels/gemm/matmul_direct.h"
+#include "kernels/first/patch_conv.h"
+#include "kernels/first/patch_strip.h"
 #include "kernels/pool/max_unpool.h"
 #include "kernels/pool/pool.h"
 #include "kernels/pool/pool_indices.h"
+#include "kernels/product/direct.h"
+#include "kernels/product/gemv.h"
+#include "kernels/product/implicit_gemm.h"
+#include "kernels/product/matmul_direct.h"
+#include "kernels/product/staged_conv.h"
 #include "kernels/recurrent/recurrent_direct.h"
 #include "kernels/recurrent/recurrent_gang.h"
 #include "kernels/reduce/lrn.h"
@@ -99,23 +97,6 @@ const Family& family(const std::string& name) {
     if (row.name == name) return row;
   }
   TAMP_CHECK(false, "no rKernel family '" + name + "'");
-}
-
-bool touches_narrowed(const Graph& graph, const ROperator& rop) {
-  const auto is_narrowed = [&](TensorId id) {
-    const BufferId buffer = graph.tensor(id).place.buffer;
-    return buffer.valid() && graph.buffers[buffer.index()].narrowed;
-  };
-  std::vector<TensorId> all = reads_of(rop);
-  all.insert(all.end(), rop.outputs.begin(), rop.outputs.end());
-  return std::any_of(all.begin(), all.end(), is_narrowed);
-}
-
-std::vector<RKernel> candidates_of(const Family& family, const Request& request) {
-  if (family.narrowed == Narrowed::computes || !touches_narrowed(request.graph, request.rop)) return family.candidates(request);
-  const auto type_of = [&](TensorId id) { return request.graph.tensor(id).dtype; };
-  const bool same = type_of(request.rop.inputs[0]) == type_of(request.rop.outputs[0]);
-  return family.narrowed == Narrowed::moves && same ? family.candidates(request) : std::vector<RKernel>();
 }
 
 std::vector<RKernel> candidates(const Request& request) {

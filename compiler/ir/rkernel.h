@@ -1,5 +1,5 @@
 // rKernel: one implementation of one rOperator (Rammer section 4.1): device code, its configuration, the number of
-// rTasks, and what they cost. Made by the families in kernels/ (kernels/catalogue.h), chosen by select/ and schedule/.
+// rTasks, and what they cost. Made by the families in kernels/ (kernels/family.h), chosen by select/ and schedule/.
 //
 // A rKernel has one or more phases. The rTasks of a phase are independent of each other; phase p+1 starts when phase p
 // is done (split-K: partial sums, then their sum). Most have one phase.
@@ -133,7 +133,7 @@ struct WordsUse {
 };
 
 struct Phase {
-  std::string header;  // "kernels/conv/implicit_gemm.cuh"
+  std::string header;  // "kernels/product/implicit_gemm.cuh"
   std::string body;    // device function template, "rk::implicit_gemm"; its first template argument is the vEU
   std::vector<std::pair<std::string, std::string>> template_args;  // name, C++ text: {"BLOCK_M", "64"}
   std::string args_type;                                           // "rk::ImplicitGemmArgs"

@@ -123,7 +123,7 @@ inline constexpr float kTf32Share = 3.384e-4f;
 }  // namespace rk
 // <<< kernels/vdevice/numbers.cuh
 
-// >>> kernels/gemm/numbers.cuh
+// >>> kernels/product/numbers.cuh
 // Numbers of the products that host and device code both know (kernels/vdevice/numbers.cuh).
 
 
@@ -157,7 +157,7 @@ constexpr int matmul_pitch(int tile) { return tile + 4; }
 constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pitch(tile); }
 
 }  // namespace rk
-// <<< kernels/gemm/numbers.cuh
+// <<< kernels/product/numbers.cuh
 
 // >>> kernels/vdevice/platform.cuh
 // What every body includes: macros and small functions that let the same source compile with nvcc (sm_75 to sm_120) and, with the
@@ -1687,7 +1687,7 @@ RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {
 }  // namespace rk
 // <<< kernels/vdevice/values.cuh
 
-// >>> kernels/gemm/gemv.cuh
+// >>> kernels/product/gemv.cuh
 // Product of a few rows with a large matrix, bound by the reading of the matrix:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
 // A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being weight[column][chunk_k];
@@ -1900,7 +1900,7 @@ RK_PRAGMA(unroll 1)
 }
 
 }  // namespace rk
-// <<< kernels/gemm/gemv.cuh
+// <<< kernels/product/gemv.cuh
 
 // >>> kernels/vdevice/exchange.cuh
 // Data-as-flag between the rTasks of a gang (compiler/ir/rkernel.h): a word of 8 bytes carries a float in its low half and the
@@ -2093,7 +2093,7 @@ RK_PRAGMA(unroll)
 }  // namespace rk
 // <<< kernels/vdevice/words.cuh
 
-// >>> kernels/gemm/gemv_of_rows.cuh
+// >>> kernels/product/gemv_of_rows.cuh
 // The product of gemv.cuh with all rows in shared memory at once, which is faster than in pieces, and with rows that each rTask makes of
 // its operands for itself (PrologueMatMul, compiler/ir/ops.h), so that there is no level of the program for them:
 //   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
@@ -2401,7 +2401,7 @@ RK_PRAGMA(unroll 1)
 }
 
 }  // namespace rk
-// <<< kernels/gemm/gemv_of_rows.cuh
+// <<< kernels/product/gemv_of_rows.cuh
 
 // >>> kernels/vdevice/mma.cuh
 // Tensor-core products of one warp, and the loads that feed them.
@@ -2516,7 +2516,7 @@ RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) 
 }  // namespace rk
 // <<< kernels/vdevice/mma.cuh
 
-// >>> kernels/gemm/gemv_row.cuh
+// >>> kernels/product/gemv_row.cuh
 // The product of gemv_of_rows.cuh for one row of K values:
 //   out[n] = act(bias[n] + residual[n] + factor * sum over k of x[k] * weight[k][n])     x, factor as there
 // A warp has every eighth 32 k, of all columns of the rTask. So a weight is read from shared memory once, nobody waits for another warp's
@@ -2910,7 +2910,7 @@ RK_PRAGMA(unroll 1)
 }
 
 }  // namespace rk
-// <<< kernels/gemm/gemv_row.cuh
+// <<< kernels/product/gemv_row.cuh
 
 // >>> kernels/vdevice/placement.cuh
 // Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same

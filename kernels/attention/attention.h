@@ -1,7 +1,7 @@
 // Attention on tensor cores; see attention.cuh.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -1,7 +1,7 @@
 // Attention of a few queries over keys that may come in two parts: a decoder's step (attention_step.cuh).
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

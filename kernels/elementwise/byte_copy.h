@@ -1,7 +1,7 @@
 // A copy of whole dense tensors, whatever their element type.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

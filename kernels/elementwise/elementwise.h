@@ -1,7 +1,7 @@
 // Elementwise chains and copies: Elementwise, and Transpose, Reshape and Slice where they are not views.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

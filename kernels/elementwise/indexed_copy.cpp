@@ -200,12 +200,12 @@ Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_
   return phase;
 }
 
-// The same of elements of another type (kernels/typed/pad.cuh).
+// The same of elements of another type (kernels/elementwise/pad.cuh).
 Phase typed_phase(Phase phase, DType dtype, float value) {
   ArgList copy;
   for (const Arg& one : phase.args) copy.push_back(one.value);
   const uint64_t bits = rk::element_bits<double>(value, static_cast<uint32_t>(dtype));
-  phase.header = "kernels/typed/pad.cuh";
+  phase.header = "kernels/elementwise/pad.cuh";
   phase.body = "rk::typed_pad";
   phase.awaits_inputs = false;
   phase.template_args = {{"Cell", cell_text(dtype)}};

@@ -1,7 +1,7 @@
 // Pad, and Gather with constant indices: copies whose source no strides describe.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

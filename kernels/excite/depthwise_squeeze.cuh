@@ -1,6 +1,6 @@
 // ChannelSqueeze of a depthwise convolution's result y = act(sum of x * filter + bias), which is stored as well. A rTask is a part as in
 // squeeze.cuh. An item is kPixels neighbouring results of a row, of kVector channels; kParts threads compute it together
-// (kernels/conv/depthwise_item.cuh). Filters are square, without dilation. The filters, the biases and the product's weights come through
+// (kernels/tile/depthwise_item.cuh). Filters are square, without dilation. The filters, the biases and the product's weights come through
 // the ring in this order, filters and biases in fp32. In: the type of x in memory; Out: the type of y.
 //
 // Example: kVector 4, kPixels 7, kParts 4, 7 taps, 2 blocks of columns. Lane 13 of warp 3 has channels 20 to 23 of the block (13 % 8 *
@@ -8,8 +8,8 @@
 // tile's row 1; at the end lane 13 has the sums of columns 9 and 10.
 #pragma once
 
-#include "kernels/conv/depthwise_item.cuh"
 #include "kernels/excite/squeeze.cuh"
+#include "kernels/tile/depthwise_item.cuh"
 
 namespace rk {
 

@@ -4,7 +4,7 @@
 // a gate, and multiplies its piece of x by the gates. The loads of the first pixels are under way while the gates are computed. NARROW:
 // weights are fp16 numbers, and a gate's sum is multiplied by its scale. In, Out: the types of x and y in memory.
 //
-// excite_of_sums is the same with the product of the first half: s are sums of channels, as summed_conv (kernels/conv/summed_conv.cuh)
+// excite_of_sums is the same with the product of the first half: s are sums of channels, as summed_conv (kernels/product/summed_conv.cuh)
 // makes them, and each rTask multiplies them by all of the first weights, which come through the ring ahead of the others. A thread has a
 // hidden value and every so manieth cell of 8 channels.
 //
@@ -13,8 +13,8 @@
 // 12 to 15 (75 % 8 * 4) and 44 to 47 of a chunk, and multiplies channels 12 to 15 of pixels 9 (75 / 8), 41, .. of the tile.
 #pragma once
 
-#include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/excite/squeeze.cuh"
+#include "kernels/tile/lean_epilogue.cuh"
 
 namespace rk {
 

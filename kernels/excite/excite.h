@@ -1,7 +1,7 @@
 // The family of ChannelExcite: a map is multiplied by a gate for each channel; see excite.cuh.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -9,7 +9,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
-#include "kernels/conv/depthwise.h"
+#include "kernels/depthwise/depthwise.h"
 #include "kernels/excite/map.h"
 #include "kernels/excite/numbers.cuh"
 #include "kernels/loop.h"

@@ -2,7 +2,7 @@
 // depthwise_squeeze.cuh.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

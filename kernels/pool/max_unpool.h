@@ -1,7 +1,7 @@
 // MaxUnpool.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -1,7 +1,7 @@
 // Max and average pooling.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -1,7 +1,7 @@
 // PoolIndices: the second result of MaxPool.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

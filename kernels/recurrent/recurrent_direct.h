@@ -1,7 +1,7 @@
 // Recurrent networks of one cell, of every kind; see recurrent_direct.cuh.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

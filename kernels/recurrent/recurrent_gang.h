@@ -1,7 +1,7 @@
 // Recurrent networks as gangs: every cell spread over some vEUs for its whole sequence; see recurrent_gang.cuh.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

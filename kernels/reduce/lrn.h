@@ -1,7 +1,7 @@
 // Local response normalisation across channels.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

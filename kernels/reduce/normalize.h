@@ -1,7 +1,7 @@
 // Normalize: layer, instance, group and root mean square normalisation.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

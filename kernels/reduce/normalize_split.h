@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 #include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {

@@ -1,7 +1,7 @@
 // Reductions over any axes; global pooling is one of them.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -1,7 +1,7 @@
 // Softmax and LogSoftmax over neighbouring dimensions.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

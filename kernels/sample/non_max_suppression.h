@@ -1,7 +1,7 @@
 // NonMaxSuppression.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

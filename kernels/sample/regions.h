@@ -4,7 +4,7 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {

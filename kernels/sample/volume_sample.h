@@ -1,7 +1,7 @@
 // GridSample in 3-D.
 #pragma once
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {

@@ -74,7 +74,7 @@ void import_dummy(NodeImport& n) {
 }  // namespace tamp::frontend
 """,
         "kernels/dummy/dummy.h": """#pragma once
-#include "kernels/catalogue.h"
+#include "kernels/family.h"
 namespace tamp::kernels {
 const Family& dummy();
 }

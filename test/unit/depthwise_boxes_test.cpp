@@ -1,6 +1,6 @@
 // depthwise_boxes against the reference, alone and with moments (MomentConv): what is refused, the reference's moments, the pass that makes
 // a MomentConv, and all candidates over the stand-in at sizes that fit no tile.
-#include "kernels/conv/depthwise_boxes.h"
+#include "kernels/depthwise/depthwise_boxes.h"
 
 #include "compiler/passes/defer_normalize.h"
 #include "test/kernels/heavy_bench.h"

@@ -1,8 +1,8 @@
 // The bodies of the direct and depthwise convolution and matmul families against the reference: on the CPU, over the stand-in, at sizes
 // that fit no tile. See test/kernels/light_bench.h for what else is checked.
-#include "kernels/conv/depthwise.h"
-#include "kernels/conv/direct.h"
-#include "kernels/gemm/matmul_direct.h"
+#include "kernels/depthwise/depthwise.h"
+#include "kernels/product/direct.h"
+#include "kernels/product/matmul_direct.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 

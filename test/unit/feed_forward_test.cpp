@@ -1,6 +1,6 @@
 // FeedForward: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
 // estimator's to say), and the device body against the reference over the stand-in.
-#include "kernels/gemm/feed_forward.h"
+#include "kernels/chain/feed_forward.h"
 
 #include "compiler/passes/defer_normalize.h"
 #include "compiler/passes/fuse_feed_forward.h"

@@ -5,7 +5,7 @@
 #include "compiler/passes/passes.h"
 #include "compiler/support/error.h"
 #include "kernels/catalogue.h"
-#include "kernels/gemm/product.h"
+#include "kernels/tile/product.h"
 #include "test/support/check_pass.h"
 
 using namespace tamp;

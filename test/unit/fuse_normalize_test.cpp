@@ -6,9 +6,9 @@
 
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/narrow_activations.h"
-#include "kernels/conv/split_k_normalize.h"
-#include "kernels/conv/staged_conv.h"
-#include "kernels/conv/staged_conv_plan.h"
+#include "kernels/product/split_k_normalize.h"
+#include "kernels/product/staged_conv.h"
+#include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"

@@ -1,6 +1,6 @@
 // What a user may rely on of gemv's 16-bit weights: on the CPU, over the stand-in, candidates of every case (class Sample). That gemv
 // agrees with the reference in fp32, in all layouts and with all epilogues, is implicit_gemm_test.cpp's business.
-#include "kernels/gemm/gemv.h"
+#include "kernels/product/gemv.h"
 
 #include <cmath>
 #include <limits>

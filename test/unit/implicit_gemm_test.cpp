@@ -1,10 +1,10 @@
 // The tile products (convolution, MatMul) and gemv against the reference: on the CPU, over the stand-in, candidates of
 // every case, at sizes that fit no tile, in fp32 and tf32. See test/kernels/heavy_bench.h for what is checked.
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/product/implicit_gemm.h"
 
 #include <cstdlib>
 
-#include "kernels/gemm/gemv.h"
+#include "kernels/product/gemv.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"

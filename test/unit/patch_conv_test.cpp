@@ -1,10 +1,10 @@
 // patch_conv and patch_strip against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that
 // fit no tile. See test/kernels/heavy_bench.h for what else is checked.
-#include "kernels/conv/patch_conv.h"
+#include "kernels/first/patch_conv.h"
 
 #include <cstdlib>
 
-#include "kernels/conv/patch_strip.h"
+#include "kernels/first/patch_strip.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"

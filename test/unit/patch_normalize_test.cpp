@@ -1,7 +1,7 @@
 // NormalizedConv: the reference against values worked out by hand, what is refused, the pass that makes it, and patch_normalize against the
 // reference over the stand-in, at sizes that fit no tile.
 #include "compiler/passes/normalize_patches.h"
-#include "kernels/conv/patch_conv.h"
+#include "kernels/first/patch_conv.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
 #include "test/support/case_folder.h"

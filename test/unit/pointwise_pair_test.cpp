@@ -1,6 +1,6 @@
 // Two pointwise convolutions in one rTask: the reference against values worked out by hand, what is refused, the pass that makes pairs
 // (whether that is faster is the estimator's to say), and the device body against the reference over the stand-in.
-#include "kernels/conv/pointwise_pair.h"
+#include "kernels/chain/pointwise_pair.h"
 
 #include <limits>
 #include <set>

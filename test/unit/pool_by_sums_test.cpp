@@ -6,7 +6,7 @@
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/narrow_activations.h"
 #include "compiler/select/cost.h"
-#include "kernels/gemm/gemv.h"
+#include "kernels/product/gemv.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"

@@ -1,6 +1,6 @@
 // SelfAttention: the reference against values worked out by hand and against the rOperators that it stands for, what is refused, the pass
 // that makes it (whether that is faster is the estimator's to say), and the device body against the reference over the stand-in.
-#include "kernels/attention/self_attention.h"
+#include "kernels/chain/self_attention.h"
 
 #include <limits>
 #include <numeric>

@@ -1,6 +1,6 @@
 // separable_conv against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that fit no tile.
 // See test/kernels/heavy_bench.h for what else is checked.
-#include "kernels/conv/separable_conv.h"
+#include "kernels/depthwise/separable_conv.h"
 
 #include <fmt/format.h>
 

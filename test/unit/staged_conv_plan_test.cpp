@@ -1,13 +1,13 @@
 // How staged_conv divides a product: tiles, shares of k, teams, boxes and chunks of its candidates. staged_conv_test.cpp runs them.
-#include "kernels/conv/staged_conv_plan.h"
+#include "kernels/product/staged_conv_plan.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 
-#include "kernels/conv/staged_conv.h"
-#include "kernels/conv/staged_conv_pack.h"
+#include "kernels/product/staged_conv.h"
+#include "kernels/product/staged_conv_pack.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/catch.h"

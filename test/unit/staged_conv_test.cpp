@@ -1,7 +1,7 @@
 // staged_conv against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that fit no tile, no
 // box and no chunk, in every precision that it has. See test/kernels/heavy_bench.h for what is checked; what a rTask has not said it reads
 // is NaN there, so a box that reaches too far shows.
-#include "kernels/conv/staged_conv.h"
+#include "kernels/product/staged_conv.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "kernels/conv/staged_conv_plan.h"
+#include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"

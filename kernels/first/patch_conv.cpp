@@ -1,0 +1,436 @@
+// Host side of patch_conv.cuh and patch_normalize.cuh: the packed weights, what the candidates cost, and what a rTask touches. rTask t is
+// ((n_block * images + image) * tiles_h + tile_y) * tiles_w + tile_x, so that the rTasks of one ring block follow each other.
+#include "kernels/first/patch_conv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/first/patch_conv_plan.h"
+#include "kernels/tile/product_phases.h"
+#include "kernels/vectors.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kMostChannels = 4;  // of the input; with more channels implicit_gemm, which gathers vectors of channels, is better
+
+std::vector<std::pair<std::string, int64_t>> to_pairs(const PatchPlan& c) {
+  return {{"m_tiles", c.m_tiles},
+          {"n_tiles", c.n_tiles},
+          {"warps_m", c.warps_m},
+          {"warps_k", c.warps_k},
+          {"cell", c.cell},
+          {"plain", c.plain},
+          {"tile_h", c.tile_h},
+          {"tile_w", c.tile_w},
+          {"pitch", c.pitch},
+          {"chunk_steps", c.chunk_steps},
+          {"part_pixels", c.part_pixels}};
+}
+
+PatchPlan config_of(const RKernel& rkernel) {
+  const auto value = [&](const char* key) { return rkernel.config_value(key); };
+  return {value("m_tiles"), value("n_tiles"), value("warps_m"), value("warps_k"),     value("cell"),       value("plain"),
+          value("tile_h"),  value("tile_w"),  value("pitch"),   value("chunk_steps"), value("part_pixels")};
+}
+
+// The Conv that a NormalizedConv is without its normalisation; else the rOperator.
+ROperator plain_conv(const ROperator& rop) {
+  const auto* const op = std::get_if<NormalizedConv>(&rop.attrs);
+  if (op == nullptr) return rop;
+  ROperator conv = rop;
+  conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end};
+  conv.inputs.resize(2);
+  conv.epilogue.bias = operand(rop, kPatchBias);
+  return conv;
+}
+
+std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop) {
+  return product_of(graph, plain_conv(rop), Activations::narrow);
+}
+
+double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tiles(p, c, 0) * patch_tiles(p, c, 1); }
+
+// --- the order of pixels ------------------------------------------------------------------------------------------------
+
+bool has_order(const ROperator& rop) { return std::holds_alternative<NormalizedConv>(rop.attrs) && operand(rop, kPatchPixels).valid(); }
+
+// What the digits of h and those of w add to a pixel's place in its image (rk::place_of_digits), in pixels.
+struct PixelSteps {
+  std::array<int64_t, 4> h{}, w{};
+  static int64_t sum(int64_t v, const std::array<int64_t, 4>& steps) {
+    return (v & 1) * steps[0] + (v >> 1 & 1) * steps[1] + (v >> 2 & 1) * steps[2] + (v >> 3) * steps[3];
+  }
+  int64_t place(int64_t at_h, int64_t at_w) const { return sum(at_h, h) + sum(at_w, w); }
+};
+
+// None where the order is another one.
+std::optional<PixelSteps> steps_of_order(const Graph& graph, const ROperator& rop, const Product& p) {
+  const int64_t height = p.pixels[1], width = p.pixels[2], of_image = height * width, count = p.pixels[0] * of_image;
+  const Tensor& pixels = graph.tensor(rop.inputs[kPatchPixels]);
+  if (pixels.role != Role::constant) return std::nullopt;
+  const int64_t* const order = i64_data(pixels);
+  std::vector<int64_t> places(static_cast<size_t>(count), -1);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t from = order[i];
+    if (from < 0 || from >= count) return std::nullopt;
+    places[static_cast<size_t>(from)] = i;
+  }
+  PixelSteps steps;
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    const int64_t at = int64_t{1} << digit;
+    if (at < height) steps.h[digit] = places[static_cast<size_t>(at * width)];
+    if (at < width) steps.w[digit] = places[static_cast<size_t>(at)];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t image = i / of_image, of_its = i % of_image;
+    if (places[static_cast<size_t>(i)] != image * of_image + steps.place(of_its / width, of_its % width)) return std::nullopt;
+  }
+  return steps;
+}
+
+// Numbers of the rKernel, since they are found by a walk over all pixels, and each rTask's accesses ask for them.
+void add_steps(const PixelSteps& steps, RKernel& rkernel) {
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    rkernel.config.emplace_back(fmt::format("step_h{}", digit), steps.h[digit]);
+    rkernel.config.emplace_back(fmt::format("step_w{}", digit), steps.w[digit]);
+  }
+}
+PixelSteps steps_of(const RKernel& rkernel) {
+  PixelSteps steps;
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    steps.h[digit] = rkernel.config_value(fmt::format("step_h{}", digit));
+    steps.w[digit] = rkernel.config_value(fmt::format("step_w{}", digit));
+  }
+  return steps;
+}
+
+bool lie_in_rows(const Product& p) {
+  return p.out_strides[2] == p.pixels[2] * p.out_strides[3] && (p.pixels[0] == 1 || p.out_strides[0] == p.pixels[1] * p.out_strides[2]);
+}
+
+// --- packed data: table and weights of every step, bias -----------------------------------------------------------------
+
+// What one k stands for: a tap of one channel, and which share of the tap's weight it has.
+struct Slot {
+  int64_t channel = 0, h = 0, w = 0;
+  float share = 1;
+  bool is_tap_of(const Slot& s) const { return channel == s.channel && h == s.h && w == s.w; }
+};
+
+// Padding of a row of the filter repeats the row's last column; padding of the last step repeats the 4 slots before. A tap that comes
+// twice or more often shares its weight by powers of two, so that the shares are exact: a row of 3 columns is slots 0, 1, 2, 2 with
+// shares 1, 1, 1/2, 1/2.
+std::vector<Slot> slots_of(const Product& p) {
+  std::vector<Slot> slots;
+  for (int64_t channel = 0; channel < p.in_channels; ++channel) {
+    for (int64_t h = 0; h < p.kernel[0]; ++h) {
+      for (int64_t w = 0; w < ceil_div(p.kernel[1], kPatchGranule) * kPatchGranule; ++w)
+        slots.push_back({channel, h, std::min(w, p.kernel[1] - 1)});
+    }
+  }
+  while (slots.size() % kPatchStepK != 0) {
+    const Slot before = slots[slots.size() - kPatchGranule];
+    slots.push_back(before);
+  }
+  // Copies of a tap are at most 8 slots apart.
+  for (size_t i = 0; i < slots.size(); ++i) {
+    for (size_t j = i + 1; j < std::min(slots.size(), i + kPatchStepK); ++j) {
+      if (!slots[j].is_tap_of(slots[i])) continue;
+      slots[i].share /= 2;
+      slots[j].share = slots[i].share;
+      break;
+    }
+  }
+  return slots;
+}
+
+// Where the weight of channel `m` of a block for k of a step is in the step's image: operand A of mma_tf32, lane by lane.
+int64_t index_in_step(const PatchPlan& c, int64_t m, int64_t k) {
+  const int64_t warp = m / (16 * c.m_tiles), in_warp = m % (16 * c.m_tiles), pair = in_warp / 32;
+  const bool half = pair == c.m_tiles / 2;  // rk::PatchProduct::store
+  const int64_t in_pair = in_warp % 32, row = half ? in_pair / 2 : in_pair / 4;
+  const int64_t tile = 2 * pair + (half ? 0 : in_pair % 4 / 2), upper = in_pair % 2;
+  return ((warp * c.m_tiles + tile) * 32 + row * 4 + k % 4) * 4 + k / 4 * 2 + upper;
+}
+
+void pack_step(const float* data, const Product& p, const PatchPlan& c, int64_t block, const Slot* slots, std::byte* table,
+               float* weights) {
+  for (int64_t k = 0; k < kPatchStepK; ++k) {
+    const Slot& slot = slots[k];
+    const int64_t row = slot.channel * patch_extent(p, 0, c.tile_h) + slot.h * p.dilation[0];
+    const auto bytes = static_cast<int32_t>((row * c.pitch + slot.w * p.dilation[1]) * 4);
+    std::memcpy(table + k % 4 * 8 + k / 4 * 4, &bytes, 4);
+    for (int64_t m = 0; m < std::min(c.block(), p.channels - block * c.block()); ++m) {
+      const int64_t at = (slot.h * p.kernel[1] + slot.w) * p.in_channels + slot.channel;
+      weights[index_in_step(c, m, k)] = round_to_tf32(weight_at(data, p, 0, block * c.block() + m, at)) * slot.share;
+    }
+  }
+}
+
+int64_t ring_bytes(const Product& p, const PatchPlan& c) {
+  return patch_blocks(p, c) * patch_chunks(p, c) * c.chunk_steps * c.step_bytes();
+}
+
+int64_t bias_bytes(const Product& p, const PatchPlan& c) { return patch_blocks(p, c) * c.block() * 4; }
+
+// The bias, and behind it what a normalisation multiplies by and adds: one of each for every channel, padded to whole blocks.
+std::vector<float> channel_values(const Graph& graph, const ROperator& rop, const Product& p, const PatchPlan& c) {
+  const auto padded = static_cast<size_t>(bias_bytes(p, c) / 4);
+  std::vector<float> values = bias_of(graph, p);
+  values.resize(padded, 0.0F);
+  if (!std::holds_alternative<NormalizedConv>(rop.attrs)) return values;
+  for (const size_t input : {kPatchScale, kPatchShift}) {
+    std::vector<float> of_channels(padded, input == kPatchScale ? 1.0F : 0.0F);
+    if (operand(rop, input).valid()) std::copy_n(f32_data(graph.tensor(rop.inputs[input])), p.channels, of_channels.begin());
+    values.insert(values.end(), of_channels.begin(), of_channels.end());
+  }
+  return values;
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  const std::optional<Product> product = patch_product_of(graph, rop);
+  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
+  const Product& p = *product;
+  const PatchPlan c = config_of(rkernel);
+  const std::vector<Slot> slots = slots_of(p);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  const std::vector<float> of_channels = channel_values(graph, rop, p, c);
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + of_channels.size() * 4);
+  for (int64_t block = 0; block < patch_blocks(p, c); ++block) {
+    for (int64_t s = 0; s < patch_steps(p); ++s) {
+      std::byte* const chunk = bytes.data() + (block * patch_chunks(p, c) + s / c.chunk_steps) * c.chunk_steps * c.step_bytes();
+      const int64_t in_chunk = s % c.chunk_steps;
+      std::byte* const weights = chunk + c.chunk_steps * kPatchTableBytes + in_chunk * (c.step_bytes() - kPatchTableBytes);
+      pack_step(data, p, c, block, &slots[static_cast<size_t>(s * kPatchStepK)], chunk + in_chunk * kPatchTableBytes,
+                reinterpret_cast<float*>(weights));
+    }
+  }
+  std::memcpy(bytes.data() + ring_bytes(p, c), of_channels.data(), of_channels.size() * 4);
+  return bytes;
+}
+
+// --- candidates --------------------------------------------------------------------------------------------------------
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
+
+// Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.
+bool has_vector_rows(const Graph& graph, const Product& p) {
+  const std::array<int64_t, 4>& s = p.in_strides;
+  return s[3] == 1 && p.in_extent[1] % 4 == 0 && s[0] % 4 == 0 && s[1] % 4 == 0 && s[2] % 4 == 0 &&
+         graph.tensor(p.in).place.offset % 4 == 0;
+}
+
+// Whether 4 channels of the output are one aligned access, apart from the last ones if channels are no multiple of 4.
+bool has_vector_outputs(const Graph& graph, const Product& p) { return has_vector_channels(graph.tensor(p.out), p.out_strides, 4); }
+
+// Whether the short epilogue (PLAIN) will do.
+bool is_plain(const Graph& graph, const ROperator& rop, const Product& p) {
+  const Activation a = rop.epilogue.activation;
+  return !p.residual.valid() && (a == Activation::none || a == Activation::relu || a == Activation::clip) && has_vector_outputs(graph, p);
+}
+
+ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
+  const Epilogue& e = rop.epilogue;
+  float low = e.a, high = e.b;
+  if (c.plain != 0 && e.activation != Activation::clip) {
+    low = e.activation == Activation::relu ? 0 : -std::numeric_limits<float>::infinity();
+    high = std::numeric_limits<float>::infinity();
+  }
+  return ArgValue{ArgList{ArgValue{PackedArg{ring_bytes(p, c)}}, p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
+                          arg(int64_t{p.residual_after_activation}), float_arg(low), float_arg(high)}};
+}
+
+std::vector<Arg> args_of(const Request& request, const ROperator& conv, const Product& p, const PatchPlan& c) {
+  return {
+      {"in", arg(TensorArg{p.in})},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", epilogue(conv, p, c)},
+      {"in_strides", array_arg(to_vector(p.in_strides))},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
+      {"in_h", arg(p.in_extent[0])},
+      {"in_w", arg(p.in_extent[1])},
+      {"out_h", arg(p.pixels[1])},
+      {"out_w", arg(p.pixels[2])},
+      {"channels", arg(p.channels)},
+      {"stride_h", arg(p.stride[0])},
+      {"stride_w", arg(p.stride[1])},
+      {"pad_h", arg(p.pad[0])},
+      {"pad_w", arg(p.pad[1])},
+      {"tile_h", arg(c.tile_h)},
+      {"tile_w", arg(c.tile_w)},
+      {"rows", arg(patch_rows(p, c))},
+      {"patch_h", arg(patch_extent(p, 0, c.tile_h))},
+      {"pitch", arg(c.pitch)},
+      {"columns_copied", arg(patch_cells(p, c) * c.cell)},
+      {"pass_rows", arg(request.vdevice.compute_threads >> patch_row_shift(p, c))},
+      {"row_shift", arg(patch_row_shift(p, c))},
+      {"part_pixels", arg(c.part_pixels)},
+      {"steps", arg(patch_steps(p))},
+      {"chunk_steps", arg(c.chunk_steps)},
+      {"vector_out", arg(int64_t{has_vector_outputs(request.graph, p)})},
+      {"vector_residual", arg(int64_t{loads_residual_vectors(request.graph, p)})},
+      {"tiles_w", divisor_arg(patch_tiles(p, c, 1))},
+      {"tiles_h", divisor_arg(patch_tiles(p, c, 0))},
+      {"images", divisor_arg(p.pixels[0])},
+      {"columns", divisor_arg(c.tile_w)},
+  };
+}
+
+// `values`: the type of the results and the residual.
+Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType values) {
+  const double products = elements(patch_steps(p), c.warps_m * c.m_tiles * c.warps_n() * c.n_tiles);
+  Cost cost;
+  cost.flops = 2 * 16 * 8 * 8 * products;
+  cost.tensor_core = true;
+  cost.efficiency = patch_efficiency(vdevice, p, c);
+  const double outputs = elements(c.tile_h * c.tile_w, std::min(c.block(), p.channels));
+  const double stored = static_cast<double>(bytes_of(values)) * outputs * (p.residual.valid() ? 2 : 1);
+  const double summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
+  const double patch = 4 * elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
+  cost.activation_bytes = patch + stored;
+  // The results are stored after all products, and before that the sums of the groups of warps are added.
+  const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
+  cost.latency_us = patch_start_us(vdevice) + stored / (vdevice.cost("patch_conv.store_l2_factor") * bytes_per_us) +
+                    summed / (vdevice.cost("patch_conv.sum_l2_factor") * bytes_per_us);
+  cost.weight_bytes = static_cast<double>(patch_steps(p) * c.step_bytes());
+  return cost;
+}
+
+// Makes the phase one of patch_normalize.
+void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c,
+                       const std::optional<PixelSteps>& steps, Phase& phase) {
+  const VDevice& vdevice = request.vdevice;
+  const std::array<int64_t, 4> none{};
+  const auto in_elements = [&](std::array<int64_t, 4> of) {
+    for (int64_t& step : of) step *= p.out_strides[3];
+    return array_arg(to_vector(of));
+  };
+  phase.header = "kernels/first/patch_normalize.cuh";
+  phase.body = "rk::patch_normalize";
+  const auto plain = std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "PLAIN"; });
+  *plain = {"CENTRED", op.centered ? "true" : "false"};
+  phase.args_type = "rk::PatchNormalizeArgs";
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
+                {"scale", ArgValue{PackedArg{ring_bytes(p, c) + bias_bytes(p, c)}}},
+                {"shift", ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}}},
+                {"inverse_channels", float_arg(1.0F / static_cast<float>(p.channels))},
+                {"epsilon", float_arg(op.epsilon)},
+                {"h_steps", in_elements(steps ? steps->h : none)},
+                {"w_steps", in_elements(steps ? steps->w : none)}};
+  if (steps) {
+    if (!is_narrow(request.graph.tensor(p.out).dtype)) phase.template_args.emplace_back("Out", "float");
+    phase.template_args.emplace_back("ORDERED", "true");
+  }
+  phase.cost.latency_us += vdevice.cost("patch_conv.normalize_cycles") / (vdevice.clock_ghz * 1e3);
+}
+
+RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c, const std::optional<PixelSteps>& steps) {
+  const auto* const normalized = std::get_if<NormalizedConv>(&request.rop.attrs);
+  const ROperator conv = plain_conv(request.rop);
+  Phase phase;
+  phase.header = "kernels/first/patch_conv.cuh";
+  phase.body = "rk::patch_conv";
+  phase.template_args = {{"M_TILES", std::to_string(c.m_tiles)}, {"N_TILES", std::to_string(c.n_tiles)},
+                         {"WARPS_M", std::to_string(c.warps_m)}, {"WARPS_K", std::to_string(c.warps_k)},
+                         {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
+  const DType values = request.graph.tensor(p.out).dtype;
+  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
+  phase.args_type = "rk::PatchConvArgs";
+  phase.args = args_of(request, conv, p, c);
+  phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
+  phase.work_bytes = patch_work_bytes(p, c);
+  phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
+  phase.cost = cost_of(request.vdevice, p, c, values);
+  if (normalized != nullptr) add_normalisation(request, *normalized, p, c, steps, phase);
+  RKernel rkernel;
+  rkernel.family = "patch_conv";
+  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h,
+                             c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
+  rkernel.config = to_pairs(c);
+  if (steps) add_steps(*steps, rkernel);
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> list_candidates(const Request& request) {
+  const bool normalizes = std::holds_alternative<NormalizedConv>(request.rop.attrs);
+  if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
+  const VDevice& vdevice = request.vdevice;
+  if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.compute_threads != kPatchWarps * 32) return {};
+  const std::optional<Product> p = patch_product_of(request.graph, request.rop);
+  if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
+  if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};
+  std::optional<PixelSteps> steps;
+  if (has_order(request.rop)) {
+    if (lie_in_rows(*p)) steps = steps_of_order(request.graph, request.rop, *p);
+    if (!steps) return {};
+  }
+  std::vector<RKernel> rkernels;
+  for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
+    if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
+    plan.plain = is_plain(request.graph, plain_conv(request.rop), *p) ? 1 : 0;
+    rkernels.push_back(rkernel_of(request, *p, plan, steps));
+  }
+  return rkernels;
+}
+
+// --- accesses ----------------------------------------------------------------------------------------------------------
+
+// All channels of pixels that lie in the rOperator's order, neighbours together.
+void append_ordered(const Graph& graph, const PixelSteps& steps, const Product& p, const PixelBox& low, const PixelBox& high,
+                    std::vector<Region>& regions) {
+  std::vector<int64_t> places;
+  for (int64_t h = low[1]; h < high[1]; ++h) {
+    for (int64_t w = low[2]; w < high[2]; ++w) places.push_back(low[0] * p.pixels[1] * p.pixels[2] + steps.place(h, w));
+  }
+  std::sort(places.begin(), places.end());
+  const int64_t pitch = p.out_strides[3];
+  for (size_t i = 0; i < places.size();) {
+    size_t end = i + 1;
+    while (end < places.size() && places[end] == places[end - 1] + 1) ++end;
+    regions.push_back({p.out, {graph.tensor(p.out).place.offset + places[i] * pitch, static_cast<int64_t>(end - i), pitch, p.channels}});
+    i = end;
+  }
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const std::optional<Product> product = patch_product_of(graph, rop);
+  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
+  const Product& p = *product;
+  const PatchPlan c = config_of(rkernel);
+  const int64_t tile_x = index % patch_tiles(p, c, 1), tile_y = index / patch_tiles(p, c, 1) % patch_tiles(p, c, 0);
+  const int64_t image = index / tiles_of_image(p, c) % p.pixels[0], n_block = index / tiles_of_image(p, c) / p.pixels[0];
+  const int64_t oh = tile_y * c.tile_h, ow = tile_x * c.tile_w, channel = n_block * c.block();
+  const PixelBox low = {image, oh, ow, channel};
+  const PixelBox high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
+                         std::min(channel + c.block(), p.channels)};
+  if (has_order(rop))
+    append_ordered(graph, steps_of(rkernel), p, low, high, out.writes);
+  else
+    append_pixels(graph, p.out, p.out_strides, low, high, out.writes);
+  PixelBox read = high;
+  if (loads_residual_vectors(graph, p)) read[3] = whole_vectors(read[3]);
+  if (p.residual.valid()) append_pixels(graph, p.residual, p.residual_strides, low, read, out.reads);
+
+  const int64_t y = oh * p.stride[0] - p.pad[0], x = (ow * p.stride[1] - p.pad[1]) & ~(c.cell - 1);
+  const int64_t end_y = y + patch_extent(p, 0, c.tile_h), end_x = x + patch_cells(p, c) * c.cell;
+  append_pixels(graph, p.in, p.in_strides, {image, std::max<int64_t>(y, 0), std::max<int64_t>(x, 0), 0},
+                {image + 1, std::min(end_y, p.in_extent[0]), std::min(end_x, p.in_extent[1]), p.in_channels}, out.reads);
+}
+
+}  // namespace
+
+const Family& patch_conv() {
+  static const Family family = {"patch_conv", list_candidates, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

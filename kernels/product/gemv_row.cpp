@@ -1,0 +1,161 @@
+// Host side of gemv_row.cuh, as far as it is not gemv's (gemv.cpp). rTask t is columns [t * columns * groups, (t + 1) * columns * groups).
+#include "kernels/product/gemv_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "kernels/args.h"
+#include "kernels/narrow.h"
+#include "kernels/product/gemv_of_rows.h"
+#include "kernels/product/numbers.cuh"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kThreads = rk::kComputeWarps * rk::kWarp, kFour = rk::kGemvLaneK, kBlock = rk::kGemvBlockK;
+constexpr int64_t kWarpsBlock = kBlock * rk::kComputeWarps;  // k of which each warp has as many
+constexpr int64_t kMostColumns = 16, kFewColumns = 4;        // of a chunk; fewer than the latter only where no more fit
+constexpr int64_t kTileColumns = 8, kMostTiles = 4;          // of products on tensor cores; of a chunk
+constexpr int64_t kMoreGroups = 3;  // so many numbers of groups are tried, from the least that lets all rTasks run at once
+
+bool is_centred(const ROperator& rop) {
+  const auto* const op = std::get_if<PrologueMatMul>(&rop.attrs);
+  return op != nullptr && op->normalize && op->centered;
+}
+
+bool normalises(const ROperator& rop) {
+  const auto* const op = std::get_if<PrologueMatMul>(&rop.attrs);
+  return op != nullptr && op->normalize;
+}
+
+// Cuts k into as few chunks as fit a stage; false where none do. A chunk has as many k for each warp, and all chunks are of one size: k
+// that are cut so that much of the last chunk is empty are not cut.
+bool cut_to_fit(RowTile& tile, int64_t stage_bytes) {
+  const auto is_full = [&] { return tile.pieces * tile.chunk_k() <= tile.packed_k() + tile.packed_k() / 8; };
+  for (tile.pieces = 1;; ++tile.pieces) {
+    if (tile.chunk_bytes() <= stage_bytes && is_full()) return true;
+    if (!tile.narrow || tile.chunk_k() <= kWarpsBlock) return false;
+  }
+}
+
+// Puts the k of column n where they lie in a rTask's chunks, from `group` on, the first chunk of its column.
+void put_column(const std::vector<uint16_t>& column, const RowTile& tile, int64_t n, std::byte* group) {
+  constexpr int64_t kBytes = kBlock * 2;
+  const int64_t of_chunk = tile.chunk_k() / kBlock;
+  for (int64_t block = 0; block < tile.packed_k() / kBlock; ++block) {
+    std::byte* const chunk = group + block / of_chunk * tile.chunk_bytes();
+    std::memcpy(chunk + (block % of_chunk * tile.columns + n) * kBytes, column.data() + block * kBlock, kBytes);
+  }
+}
+
+}  // namespace
+
+int64_t RowTile::packed_k() const { return ceil_div(k, narrow ? kBlock : kFour) * (narrow ? kBlock : kFour); }
+int64_t RowTile::chunk_k() const { return pieces == 1 ? packed_k() : ceil_div(ceil_div(packed_k(), pieces), kWarpsBlock) * kWarpsBlock; }
+int64_t RowTile::info() const { return rk::gemv_row_info(centred ? rk::kGemvCentred : rk::kGemvAsIs); }
+int64_t RowTile::chunk_bytes() const { return ceil_div(columns * (chunk_k() * weight_bytes() + info() * 4), 16) * 16; }
+int64_t RowTile::rtasks() const { return ceil_div(channels, rtask_columns()); }
+int64_t RowTile::work_bytes() const {
+  const int64_t sums = rtask_columns() * (rk::kComputeWarps + info()) + rk::gemv_row_stats_floats();
+  return sums * 4 + (narrow ? packed_k() * 4 : 0);
+}
+
+std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
+  const VDevice& d = request.vdevice;
+  RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
+  if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > rk::kGemvRowTurns || d.compute_threads != kThreads) return {};
+  if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
+  std::vector<RowTile> tiles;
+  std::set<int64_t> known;  // columns of a rTask
+  for (tile.columns = tile.narrow ? kMostTiles * kTileColumns : kMostColumns; tile.columns > 0;
+       tile.columns = tile.narrow ? tile.columns - kTileColumns : tile.columns / 2) {
+    const int64_t least_columns = tile.narrow ? kTileColumns : 1;
+    if (!cut_to_fit(tile, d.weight_stage_bytes) || (tile.columns > least_columns && tile.columns >= 2 * p.channels)) continue;
+    if (tile.columns < kFewColumns && !tiles.empty()) break;
+    const int64_t all = ceil_div(p.channels, tile.columns);
+    const auto fits = [&](int64_t groups) {
+      tile.groups = groups;
+      return tile.work_bytes() <= d.work_bytes();
+    };
+    int64_t least = ceil_div(all, d.veus());  // groups that let all rTasks run at once; fewer only where no more fit
+    while (least > 1 && !fits(least)) --least;
+    for (int64_t groups = least; groups < least + kMoreGroups && fits(groups) && (groups == 1 || groups <= all); ++groups) {
+      if (known.insert(tile.rtask_columns()).second) tiles.push_back(tile);
+    }
+  }
+  return tiles;
+}
+
+std::optional<RowTile> row_tile_of(const ROperator& rop, const Product& p, const RKernel& rkernel) {
+  const auto is_row = [](const std::pair<std::string, int64_t>& entry) { return entry.first == "row_groups"; };
+  if (std::none_of(rkernel.config.begin(), rkernel.config.end(), is_row)) return std::nullopt;
+  return RowTile{.columns = rkernel.config_value("columns"),
+                 .groups = rkernel.config_value("row_groups"),
+                 .pieces = rkernel.config_value("row_pieces"),
+                 .narrow = rkernel.config_value("narrow") != 0,
+                 .k = p.k(),
+                 .channels = p.channels,
+                 .centred = is_centred(rop)};
+}
+
+Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const RowTile& tile) {
+  const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>(static_cast<size_t>(p.channels), 0.0F);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  const int64_t group_bytes = tile.pieces * tile.chunk_bytes();
+  Bytes bytes(static_cast<size_t>(tile.rtasks() * tile.groups * group_bytes));
+  std::vector<float> column(static_cast<size_t>(tile.packed_k())), info(static_cast<size_t>(tile.info()));  // zeros behind k
+  std::vector<uint16_t> halves(column.size());
+  const std::span<float> weights(column.data(), static_cast<size_t>(tile.k));
+  for (int64_t n = 0; n < p.channels; ++n) {
+    WeightRow(data, p, 0, n, 0).copy(weights);  // there is one tap
+    const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
+    std::fill(info.begin(), info.end(), 0.0F);
+    info[0] = 1;
+    info[1] = bias[static_cast<size_t>(n)] + shifted;
+    std::byte* const group = bytes.data() + n / tile.columns * group_bytes;
+    const int64_t in_group = n % tile.columns, column_bytes = tile.packed_k() * 4;
+    if (tile.narrow) {
+      const int exponent = half_exponent(weights);
+      info[0] = std::ldexp(1.0F, exponent);
+      halves_of(weights.data(), tile.k, std::ldexp(1.0F, -exponent), halves.data());
+      put_column(halves, tile, in_group, group);
+    } else {
+      std::memcpy(group + in_group * column_bytes, column.data(), static_cast<size_t>(column_bytes));
+    }
+    if (tile.centred) {  // sums of what the GPU multiplies with
+      for (int64_t k = 0; k < tile.k; ++k) {
+        const auto at = static_cast<size_t>(k);
+        info[static_cast<size_t>(rk::kGemvRowSums + k / kBlock % rk::kComputeWarps)] +=
+            tile.narrow ? float_of_half(halves[at]) : column[at];
+      }
+    }
+    std::byte* const last = group + (tile.pieces - 1) * tile.chunk_bytes() + tile.columns * tile.chunk_k() * tile.weight_bytes();
+    std::memcpy(last + in_group * tile.info() * 4, info.data(), info.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+Cost row_cost(const Request& request, const RowTile& tile, double operand_bytes, double out_bytes) {
+  const VDevice& d = request.vdevice;
+  const double k = static_cast<double>(tile.packed_k()), n = static_cast<double>(tile.rtask_columns());
+  Cost cost;
+  // Threads without k of their own wait for the others.
+  const double turns = static_cast<double>(ceil_div(tile.packed_k(), kThreads * kFour) * kThreads * kFour);
+  cost.flops = 2 * n * turns;
+  cost.efficiency = d.cost("gemv.row_efficiency");
+  cost.activation_bytes = operand_bytes * k + out_bytes * n;
+  const int64_t chunks = tile.groups * tile.pieces;
+  cost.weight_bytes = static_cast<double>(chunks * tile.chunk_bytes());
+  cost.latency_us = d.cost("gemv.row_us") + static_cast<double>(chunks) * d.cost("gemv.row_chunk_us");
+  if (normalises(request.rop)) cost.latency_us += d.cost("gemv.row_norm_us");
+  if (const auto* const op = std::get_if<PrologueMatMul>(&request.rop.attrs); op != nullptr && !op->steps.empty())
+    cost.latency_us += d.cost("gemv.chain_us");
+  cost.early_us = d.cost("gemv.row_early_us");
+  return cost;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,180 @@
+// Host side of split_k_normalize.cuh.
+#include "kernels/product/split_k_normalize.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <tuple>
+#include <vector>
+
+#include "kernels/args.h"
+#include "kernels/reduce/numbers.cuh"
+#include "kernels/reduce/rows.h"
+#include "kernels/tile/product_phases.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kConstants = 3;   // rows of values in the ring: bias, scale, shift
+constexpr int64_t kMostLoads = 16;  // of a thread at a time, of parts; more do not fit its registers
+
+TensorId sum_of(const ROperator& rop) { return rop.outputs.size() > 1 ? rop.outputs[1] : TensorId(); }
+
+// Elements from one row to the next; none where rows are not dense, not at one distance from each other, or not whole vectors.
+std::optional<int64_t> row_stride(const Tensor& tensor) {
+  const std::vector<int64_t>& strides = tensor.place.strides;
+  const int64_t columns = tensor.shape.back();
+  if ((columns > 1 && strides.back() != 1) || tensor.place.offset % 4 != 0) return std::nullopt;
+  int64_t stride = 0, next = 0;  // of the innermost dimension that has several rows; of the dimension around those seen so far
+  for (size_t d = tensor.shape.size() - 1; d-- > 0;) {
+    if (tensor.shape[d] == 1) continue;
+    if (stride != 0 && strides[d] != next) return std::nullopt;
+    if (stride == 0) stride = strides[d];
+    next = strides[d] * tensor.shape[d];
+  }
+  return stride % 4 == 0 && stride >= 0 ? std::optional(stride) : std::nullopt;
+}
+
+// The tensors that the body reads or writes row by row.
+std::vector<TensorId> tensors_of_rows(const ROperator& rop) {
+  std::vector<TensorId> ids = {rop.outputs[0]};
+  for (const TensorId id : {sum_of(rop), operand(rop, kNormalizedResidual)}) {
+    if (id.valid()) ids.push_back(id);
+  }
+  return ids;
+}
+
+// The type of the residual and of the sum; where there are none, that of the result, so that there are fewer instances of the body.
+DType type_of_sums(const Graph& graph, const ROperator& rop) { return graph.tensor(tensors_of_rows(rop).back()).dtype; }
+
+// How the threads of a rTask are laid over its rows. `each`: vectors of a thread; `turns`: how often they go on to other rows.
+struct RowThreads {
+  int64_t threads = 0, each = 0, parts = 0, turns = 0;
+};
+
+// The fewest turns; of these, the fewest vectors.
+std::optional<RowThreads> threads_of(const VDevice& vdevice, const Product& p, int64_t splits) {
+  const int64_t vectors = p.channels / 4, rows = normalized_rows_of(vdevice, p);
+  const int64_t parts = std::max<int64_t>(4, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));
+  std::optional<RowThreads> best;
+  for (const int64_t each : {1, 2, 3, 4, 6, 8}) {
+    const int64_t of_each = each > 4 ? std::min<int64_t>(parts, 2) : parts;
+    const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(vectors, each))));
+    if (threads > vdevice.compute_threads || of_each < splits || each * of_each > kMostLoads) continue;
+    const int64_t turns = ceil_div(rows, vdevice.compute_threads / threads);
+    if (!best || turns < best->turns) best = RowThreads{threads, each, of_each, turns};
+  }
+  return best;
+}
+
+ArgValue ref(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
+ArgValue stride_arg(const Graph& graph, TensorId id) { return arg(id.valid() ? *row_stride(graph.tensor(id)) : int64_t{0}); }
+
+Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t turns) {
+  const VDevice& d = request.vdevice;
+  double bytes_of_value = 4 * static_cast<double>(splits);
+  for (const TensorId id : tensors_of_rows(request.rop)) bytes_of_value += static_cast<double>(bytes_of(request.graph.tensor(id).dtype));
+  const double values = static_cast<double>(normalized_rows_of(d, p) * p.channels);
+  Cost cost;
+  cost.flops = values * static_cast<double>(splits + 8);
+  cost.activation_bytes = values * bytes_of_value;
+  cost.weight_bytes = static_cast<double>(kConstants * 4 * p.channels);
+  cost.calibrated_cycles = d.cost("split_k_normalize.fixed_cycles") + cost.activation_bytes * d.cost("split_k_normalize.byte_cycles") +
+                           static_cast<double>(turns - 1) * d.cost("split_k_normalize.turn_cycles");
+  return cost;
+}
+
+}  // namespace
+
+bool is_normalized(const ROperator& rop) { return std::holds_alternative<NormalizedMatMul>(rop.attrs); }
+
+ROperator product_before_normalize(const ROperator& rop) {
+  const auto& op = std::get<NormalizedMatMul>(rop.attrs);
+  ROperator matmul;
+  matmul.name = rop.name;
+  matmul.attrs = MatMul{false, op.trans_b, op.alpha, 1};
+  matmul.inputs = {rop.inputs[0], rop.inputs[1]};
+  matmul.outputs = {rop.outputs.back()};
+  matmul.epilogue.bias = operand(rop, kNormalizedBias);
+  return matmul;
+}
+
+bool takes_normalize(const Request& request) {
+  const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);
+  const int64_t columns = graph.tensor(rop.outputs[0]).shape.back();
+  if (kConstants * 4 * columns > vdevice.weight_stage_bytes || !std::has_single_bit(static_cast<uint64_t>(vdevice.compute_threads)))
+    return false;
+  for (const size_t i : {kNormalizedScale, kNormalizedShift}) {
+    if (operand(rop, i).valid() && graph.tensor(operand(rop, i)).role != Role::constant) return false;
+  }
+  for (const TensorId id : tensors_of_rows(rop)) {
+    if (!is_plain_values(graph.tensor(id)) || !row_stride(graph.tensor(id))) return false;
+    if (id != rop.outputs[0] && graph.tensor(id).dtype != type_of_sums(graph, rop)) return false;
+  }
+  return true;
+}
+
+int64_t normalized_rows_of(const VDevice& vdevice, const Product& product) { return ceil_div(product.rows(), vdevice.veus()); }
+
+std::optional<Phase> normalize_phase(const Request& request, const Product& p, int64_t splits) {
+  const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);
+  const auto& op = std::get<NormalizedMatMul>(rop.attrs);
+  const std::optional<RowThreads> threads = threads_of(vdevice, p, splits);
+  if (!threads) return std::nullopt;
+  Phase phase;
+  phase.header = "kernels/product/split_k_normalize.cuh";
+  phase.body = "rk::split_k_normalize";
+  phase.awaits_inputs = true;
+  phase.template_args = {{"kEach", std::to_string(threads->each)}, {"kParts", std::to_string(threads->parts)}};
+  const DType sums = type_of_sums(graph, rop), out = graph.tensor(rop.outputs[0]).dtype;
+  if (is_narrow(sums) || is_narrow(out)) {
+    phase.template_args.emplace_back("In", value_type(sums));
+    phase.template_args.emplace_back("Out", value_type(out));
+  }
+  phase.args_type = "rk::SplitKNormalizeArgs";
+  const TensorId residual = operand(rop, kNormalizedResidual);
+  const int64_t rows = normalized_rows_of(vdevice, p);
+  phase.args = {{"partial", ArgValue{ScratchArg{0}}},
+                {"residual", ref(residual)},
+                {"sum", ref(sum_of(rop))},
+                {"out", ref(rop.outputs[0])},
+                {"split_stride", arg(p.rows() * partial_pitch(p))},
+                {"residual_row", stride_arg(graph, residual)},
+                {"sum_row", stride_arg(graph, sum_of(rop))},
+                {"out_row", stride_arg(graph, rop.outputs[0])},
+                {"rows", arg(p.rows())},
+                {"rows_per_rtask", arg(rows)},
+                {"vectors", arg(p.channels / 4)},
+                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads->threads))))},
+                {"splits", arg(splits)},
+                {"inverse_count", float_arg(1.0F / static_cast<float>(p.channels))},
+                {"epsilon", float_arg(op.epsilon)},
+                {"centered", arg(int64_t{op.centered})}};
+  phase.rtasks = ceil_div(p.rows(), rows);
+  phase.work_bytes = 2 * 4 * vdevice.compute_threads / rk::kWarp;
+  phase.ring = {kConstants * 4 * p.channels, 1, phase.rtasks, 1};
+  phase.cost = cost_of(request, p, splits, threads->turns);
+  return phase;
+}
+
+Bytes pack_normalize(const Graph& graph, const ROperator& rop, const Product& product) {
+  std::vector<float> values = bias_of(graph, product);
+  append_columns(graph, operand(rop, kNormalizedScale), product.channels, 1, values);
+  append_columns(graph, operand(rop, kNormalizedShift), product.channels, 0, values);
+  Bytes bytes(values.size() * 4);
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+void normalize_accesses(const Graph& graph, const ROperator& rop, const Product& product, int64_t splits, int64_t rows_per_rtask,
+                        int64_t index, Accesses& out) {
+  const int64_t first = index * rows_per_rtask, last = std::min(first + rows_per_rtask, product.rows()), columns = product.channels;
+  for (int64_t split = 0; split < splits; ++split) out.reads.push_back(partial_rows(product, split, first, last, 0, columns));
+  for (const TensorId id : tensors_of_rows(rop)) {
+    const int64_t stride = *row_stride(graph.tensor(id));
+    const Region rows{id, {graph.tensor(id).place.offset + first * stride, last - first, stride, columns}};
+    (id == operand(rop, kNormalizedResidual) ? out.reads : out.writes).push_back(rows);
+  }
+}
+
+}  // namespace tamp::kernels

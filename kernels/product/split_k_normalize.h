@@ -1,0 +1,27 @@
+// The second phase of a NormalizedMatMul, split_k_normalize.cuh: adds up the parts of a product, and normalises its rows.
+#pragma once
+
+#include <optional>
+
+#include "kernels/family.h"
+#include "kernels/tile/product.h"
+
+namespace tamp::kernels {
+
+bool is_normalized(const ROperator& rop);  // whether it is a NormalizedMatMul
+// The MatMul that a NormalizedMatMul begins with, without the residual. Its result stands for the sum of the parts.
+ROperator product_before_normalize(const ROperator& rop);
+
+inline constexpr int64_t kMostNormalizedSplits = 16;
+
+// Whether the body takes the rOperator's tensors as they lie, apart from A.
+bool takes_normalize(const Request& request);
+// None where a thread would have too many loads under way. `product` is that of product_before_normalize.
+std::optional<Phase> normalize_phase(const Request& request, const Product& product, int64_t splits);
+Bytes pack_normalize(const Graph& graph, const ROperator& rop, const Product& product);
+void normalize_accesses(const Graph& graph, const ROperator& rop, const Product& product, int64_t splits, int64_t rows_per_rtask,
+                        int64_t index, Accesses& out);
+// Rows of a rTask: about one rTask for each vEU.
+int64_t normalized_rows_of(const VDevice& vdevice, const Product& product);
+
+}  // namespace tamp::kernels

@@ -1,0 +1,235 @@
+#include "kernels/product/staged_conv_pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "compiler/support/error.h"
+#include "kernels/narrow.h"
+#include "kernels/product/split_k_normalize.h"
+#include "kernels/tile/product_phases.h"
+
+namespace tamp::kernels::staged {
+namespace {
+
+// A product of the first two operands and the first result, with an epilogue of what the rOperator has as operands and attribute.
+ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCall& activation, size_t bias, size_t residual) {
+  ROperator product;
+  product.name = rop.name;
+  product.attrs = std::move(attrs);
+  product.inputs = {rop.inputs[0], rop.inputs[1]};
+  product.outputs = {rop.outputs[0]};
+  product.epilogue.activation = activation.kind;
+  product.epilogue.a = activation.a;
+  product.epilogue.b = activation.b;
+  product.epilogue.bias = operand(rop, bias);
+  product.epilogue.residual = operand(rop, residual);
+  return product;
+}
+
+ROperator without_sums(const ROperator& rop) {
+  const auto& op = std::get<SummedConv>(rop.attrs);
+  const Conv conv{op.kernel, op.strides, op.dilations, op.pads_begin, op.pads_end, op.group};
+  return product_within(rop, conv, op.activation, kSummedBias, kSummedResidual);
+}
+
+ROperator without_moments(const ROperator& rop) {
+  const auto& op = std::get<MomentMatMul>(rop.attrs);
+  ROperator product = product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
+  if (operand(rop, kMomentRounded).valid()) product.inputs[0] = rop.inputs[kMomentRounded];
+  return product;
+}
+
+}  // namespace
+
+bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
+bool has_moments(const ROperator& rop) { return std::holds_alternative<MomentMatMul>(rop.attrs); }
+ROperator plain_product(const ROperator& rop) { return has_sums(rop) ? without_sums(rop) : has_moments(rop) ? without_moments(rop) : rop; }
+
+std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
+  if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
+  if (!has_sums(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
+  std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
+  if (p) p->keeps_tiles = true;
+  return p;
+}
+
+int64_t ring_bytes(const Product& p, const Config& c) {
+  const Blocks b = blocks_of(p, c);
+  return groups_of(p, c).count * b.n * c.splits * b.chunks * c.chunk_steps * step_bytes_of(c);
+}
+
+namespace {
+
+// The weights of output channel n of merged group `group`, by input channel of that: zero where the group does not have the one or the
+// other.
+class MergedRow {
+ public:
+  MergedRow() = default;
+  MergedRow(const float* data, const Product& p, const Groups& groups, int64_t group, int64_t n, int64_t tap) {
+    const int64_t own = n / p.channels;  // in the merged group
+    if (n >= groups.channels || tap >= p.taps() || group * groups.merged + own >= p.groups) return;
+    row_ = WeightRow(data, p, group * groups.merged + own, n % p.channels, tap);
+    begin_ = own * p.in_channels;
+    end_ = begin_ + p.in_channels;
+  }
+  float operator[](int64_t channel) const { return channel >= begin_ && channel < end_ ? row_[channel - begin_] : 0; }
+
+ private:
+  WeightRow row_;
+  int64_t begin_ = 0, end_ = 0;
+};
+
+uint32_t pair_of(const Config& c, float low, float high) {
+  if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
+  return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
+}
+
+// One step of weights, with g = lane / 4 and t = lane % 4.
+//   tf32: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]};
+//   16 bits: [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ...;
+//   16 bits, narrow inputs: the same with the pairs {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ...
+// Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap,
+               std::byte* to) {
+  const Shape& s = shape_of(c);
+  const Groups groups = groups_of(p, c);
+  const int64_t channels = channels_of_box(p);
+  for (int64_t row = 0; row < s.channels(); ++row) {
+    const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + (row % 8 * s.mt + m % s.mt) * 2 + row % 16 / 8;
+    const MergedRow weights(data, p, groups, group, n, tap);
+    for (int64_t k = 0; k < channels; k += 2) {
+      const uint32_t pair = pair_of(c, weights[box * channels + k], weights[box * channels + k + 1]);
+      std::memcpy(to + row * InputBoxes::kBoxRowBytes + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, &pair, 4);
+    }
+  }
+}
+void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
+               int64_t step, std::byte* to) {
+  if (c.deep != 0 && c.narrow != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
+  const Shape& s = shape_of(c);
+  const Groups groups = groups_of(p, c);
+  const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
+  const bool narrow = c.narrow != 0, tf32 = is_tf32(c);
+  for (int64_t team = 0; team < teams_of(c); ++team) {
+    const int64_t box_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p),
+                  tap = step * team_taps + (team_taps > 1 ? team : 0);
+    for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
+      const int64_t first = box_channel + unit * (channels_of_box(p) / units);
+      for (int64_t m = 0; m < s.channels() / 16; ++m) {
+        for (int64_t pair_row = 0; pair_row < 16; ++pair_row) {
+          const int64_t n = first_n + m / s.mt * 16 * s.mt + (pair_row / 2 * s.mt + m % s.mt) * 2 + pair_row % 2;
+          const MergedRow weights(data, p, groups, group, n, tap);
+          for (int64_t t = 0; t < 4; ++t) {
+            const int64_t lane = pair_row / 2 * 4 + t;
+            for (int64_t i = pair_row % 2; i < 4; i += 2) {
+              if (tf32) {
+                const uint16_t half = n < groups.channels ? half_of(weights[first + t + i / 2 * 4] / scale[n]) : uint16_t{0};
+                std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i) * 2, &half, 2);
+              } else {
+                const int64_t k = first + (narrow ? 2 * t : t) + i / 2 * 8;
+                const uint32_t pair = pair_of(c, weights[k], weights[k + (narrow ? 1 : 4)]);
+                std::memcpy(to + (m * 128 + lane * 4 + i) * 4, &pair, 4);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void pack_ring(const float* data, const Product& p, const Config& c, const std::vector<float>& scales, std::byte* to) {
+  const Shape& s = shape_of(c);
+  const Blocks b = blocks_of(p, c);
+  const Groups groups = groups_of(p, c);
+  const int64_t pair = boxes_of_step(c);
+  for (int64_t group = 0; group < groups.count; ++group) {
+    for (int64_t n = 0; n < b.n; ++n) {
+      for (int64_t split = 0; split < c.splits; ++split) {
+        const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
+        for (int64_t box = first; box < last; box += pair) {
+          const int64_t before = steps_of_split(p, c, box - first);
+          for (int64_t i = 0; i < steps_of_boxes(p, c, pair); ++i)
+            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i,
+                      to + (before + i) * step_bytes_of(c));
+        }
+        to += b.chunks * c.chunk_steps * step_bytes_of(c);
+      }
+    }
+  }
+}
+
+int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
+
+}  // namespace
+
+std::vector<float> scales_of(const float* data, const Product& p) {
+  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
+  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
+    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
+      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
+      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
+    }
+    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
+  }
+  return scales;
+}
+
+int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
+
+int64_t bias_bytes(const Product& p, const Config& c) {
+  return has_bias(p) && !c.has_second_phase() ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
+}
+
+namespace {
+
+// Of each output channel, as rounded to 16 bits.
+std::vector<float> column_sums(const float* data, const Product& p, const Config& c) {
+  std::vector<float> sums;
+  std::vector<float> weights(static_cast<size_t>(p.in_channels));
+  for (int64_t n = 0; n < p.channels; ++n) {
+    WeightRow(data, p, 0, n, 0).copy(weights);
+    double sum = 0;
+    for (const float w : weights)
+      sum += static_cast<Precision>(c.precision) == Precision::fp16 ? float_of_half(half_of(w)) : float_of_bfloat(bfloat_of(w));
+    sums.push_back(static_cast<float>(sum));
+  }
+  return sums;
+}
+
+}  // namespace
+
+Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
+  std::optional<Product> p = staged_product(graph, rop);
+  if (p && c.pairs != 0) p = by_pairs(*p);
+  TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
+  return *p;
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
+  const Config c = config_of(rkernel);
+  const Product p = product_for(graph, rop, c);
+  if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  std::vector<float> scales = is_tf32(c) ? scales_of(data, p) : std::vector<float>(), bias, sums;
+  const Groups groups = groups_of(p, c);
+  const auto padded = [&](std::vector<float> values) {
+    values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have
+    return padded_by_group(values, groups.count, padded_channels(p, c));
+  };
+  if (has_bias(p) && !c.has_second_phase()) bias = padded(bias_of(graph, p));
+  if (c.parts != 0) sums = padded(column_sums(data, p, c));
+  bias.insert(bias.end(), sums.begin(), sums.end());
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
+  scales.resize(static_cast<size_t>(groups.count * groups.channels), 1.0F);
+  pack_ring(data, p, c, scales, bytes.data());
+  for (float& scale : scales) scale *= 1 + rk::kTf32Share;
+  scales = padded(std::move(scales));
+  if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
+  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
+  return bytes;
+}
+
+}  // namespace tamp::kernels::staged

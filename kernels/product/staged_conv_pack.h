@@ -1,0 +1,31 @@
+// The weights of staged_conv (staged_conv.cuh) as its rings want them, and the product that a rOperator and a RKernel's config stand for.
+#pragma once
+
+#include <vector>
+
+#include "compiler/ir/ops.h"
+#include "kernels/family.h"
+#include "kernels/product/staged_conv_plan.h"
+
+namespace tamp::kernels::staged {
+
+bool has_sums(const ROperator& rop);     // whether it is a SummedConv
+bool has_moments(const ROperator& rop);  // whether it is a MomentMatMul
+// The Conv that a SummedConv is beside the sums, the MatMul that a MomentMatMul is beside the moments; else the rOperator.
+ROperator plain_product(const ROperator& rop);
+std::optional<Product> staged_product(const Graph& graph, const ROperator& rop);
+// The product as the rKernel with config `c` computes it.
+Product product_for(const Graph& graph, const ROperator& rop, const Config& c);
+
+// The packed data: the ring, the scales (tf32 only), the bias, the sums of columns (if the rows are normalised by moments); all in bytes.
+int64_t ring_bytes(const Product& p, const Config& c);
+int64_t scale_bytes(const Product& p, const Config& c);
+int64_t bias_bytes(const Product& p, const Config& c);
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
+
+// Powers of two, [group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
+// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
+// is less than an fp32 sum keeps.
+std::vector<float> scales_of(const float* data, const Product& product);
+
+}  // namespace tamp::kernels::staged

@@ -1,0 +1,187 @@
+#include "kernels/tile/product_phases.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/tile/numbers.cuh"
+#include "kernels/vectors.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kSumColumns = rk::kSumColumns;
+constexpr int64_t kSumRows = rk::kSumRows;
+
+// From so many rows of a thread on a rTask has several of them under way. Batch 1 has fewer.
+constexpr int64_t kManyRows = 4;
+
+// Rows of a thread of split_k_sum_rows at a time; 0: the body for few rows, which takes any channels and activations, runs.
+int64_t rows_at_once(const Graph& graph, const ROperator& rop, const Product& p, int64_t splits, int64_t sum_rows) {
+  const int64_t channels = p.groups * p.channels;
+  const Activation activation = rop.epilogue.activation;
+  const bool clips = activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+  const bool vectors = vector_out(graph, p, channels) != 0 && (!p.residual.valid() || vector_residual(graph, p, channels) != 0);
+  if (!clips || !vectors || channels % 4 != 0 || sum_rows < kManyRows * kSumRows) return 0;
+  return splits <= rk::kSumLoads / 2 ? rk::kSumLoads / splits : 0;
+}
+
+// Cycles after the first rows of a rTask, which split_k_sum.fixed_cycles and .split_cycles are for: those of the trips to memory that
+// follow each other, or of the bytes where these take longer.
+double further_cycles(const VDevice& vdevice, const Product& p, int64_t splits, int64_t sum_rows, int64_t at_once, double bytes) {
+  const int64_t rows = at_once > 0 ? at_once : 1, turns = ceil_div(sum_rows, rows * kSumRows);
+  const int64_t trips_of_turn = at_once > 0 ? 1 : ceil_div(splits, rk::kSumLoads) + (p.residual.valid() ? 1 : 0);
+  const double trips = static_cast<double>((turns - 1) * trips_of_turn), rest = static_cast<double>(turns - 1) / static_cast<double>(turns);
+  return std::max(trips * vdevice.cost("split_k_sum.trip_cycles"), rest * bytes * vdevice.cost("split_k_sum.byte_cycles"));
+}
+
+}  // namespace
+
+float round_to_tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+std::vector<float> padded_by_group(const std::vector<float>& values, int64_t groups, int64_t padded) {
+  const int64_t channels = static_cast<int64_t>(values.size()) / groups;
+  std::vector<float> out(static_cast<size_t>(groups * padded), 0.0F);
+  for (int64_t g = 0; g < groups; ++g) {
+    std::copy_n(values.begin() + g * channels, channels, out.begin() + g * padded);
+  }
+  return out;
+}
+
+std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
+  return padded_by_group(bias_of(graph, p), groups, padded);
+}
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
+
+ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
+  const Epilogue& e = rop.epilogue;
+  if (!applies)
+    return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
+  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(),
+                          p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(), array_arg(to_vector(p.residual_strides), 4),
+                          arg(static_cast<int64_t>(e.activation)), arg(int64_t{p.residual_after_activation}), float_arg(e.a),
+                          float_arg(e.b)}};
+}
+
+ArgValue clip_arg(const Epilogue& e, bool residual_after) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool clips = e.activation == Activation::clip,
+             other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
+  const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
+  return ArgValue{ArgList{arg(int64_t{other}), arg(int64_t{residual_after}), float_arg(low), float_arg(clips ? e.b : kInfinity)}};
+}
+
+int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {
+  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, channels) ? 1 : 0;
+}
+int64_t vector_out(const Graph& graph, const Product& p, int64_t channels) {
+  return has_vector_channels(graph.tensor(p.out), p.out_strides, channels) ? 1 : 0;
+}
+
+bool loads_residual_vectors(const Graph& graph, const Product& p) {
+  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, 4) &&
+         ends_in_padding(p.residual_strides, p.channels);
+}
+
+int64_t partial_pitch(const Product& p) { return ceil_div(p.groups * p.channels, 4) * 4; }
+
+std::array<int64_t, 4> partial_strides(const Product& p) {
+  const int64_t pitch = partial_pitch(p);
+  return {p.pixels[1] * p.pixels[2] * pitch, 1, p.pixels[2] * pitch, pitch};
+}
+
+int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
+  const int64_t column_blocks = ceil_div(p.groups * p.channels, kSumColumns);
+  const int64_t row_blocks = std::max<int64_t>(1, vdevice.veus() / column_blocks);
+  return ceil_div(ceil_div(p.rows(), row_blocks), kSumRows) * kSumRows;
+}
+
+Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_t sum_rows) {
+  const int64_t channels = p.groups * p.channels;
+  const int64_t at_once = rows_at_once(request.graph, request.rop, p, splits, sum_rows);
+  Phase phase;
+  phase.header = "kernels/tile/split_k_sum.cuh";
+  phase.body = at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum";
+  phase.awaits_inputs = true;
+  if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
+  const DType values = request.graph.tensor(p.out).dtype;
+  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
+  phase.args_type = "rk::SplitKSumArgs";
+  const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
+  phase.args = {
+      {"partial", ArgValue{ScratchArg{0}}},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", product_epilogue(request.rop, p, true, 0)},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
+      {"split_stride", arg(p.rows() * partial_pitch(p))},
+      {"rows", arg(p.rows())},
+      {"channels", arg(channels)},
+      {"pitch", arg(partial_pitch(p))},
+      {"splits", arg(splits)},
+      {"rows_per_rtask", arg(sum_rows)},
+      {"vector_out", arg(vector_out(request.graph, p, channels))},
+      {"vector_residual", arg(vector_residual(request.graph, p, channels))},
+      {"row_blocks", divisor_arg(row_blocks)},
+      {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
+      {"out_w", divisor_arg(p.pixels[2])},
+      {"clip", clip_arg(request.rop.epilogue, p.residual_after_activation)},
+  };
+  phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
+  const double elements = static_cast<double>(sum_rows * kSumColumns);
+  phase.cost.flops = elements * static_cast<double>(splits);
+  phase.cost.activation_bytes = elements * static_cast<double>(4 * splits + bytes_of(values) * (p.residual.valid() ? 2 : 1));
+  phase.cost.calibrated_cycles = request.vdevice.cost("split_k_sum.fixed_cycles") +
+                                 request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits) +
+                                 further_cycles(request.vdevice, p, splits, sum_rows, at_once, phase.cost.activation_bytes);
+  return phase;
+}
+
+Bytes pack_sum(const Graph& graph, const Product& p) {
+  if (!has_bias(p)) return {};
+  const std::vector<float> bias = padded_bias(graph, p, 1, ceil_div(p.groups * p.channels, kSumColumns) * kSumColumns);
+  Bytes bytes(bias.size() * 4);
+  std::memcpy(bytes.data(), bias.data(), bytes.size());
+  return bytes;
+}
+
+Region partial_rows(const Product& p, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end) {
+  const int64_t pitch = partial_pitch(p);
+  return {TensorId(), {(split * p.rows() + first) * pitch + begin, last - first, pitch, end - begin}};
+}
+
+void add_stores(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out) {
+  append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, first, last, begin, end, out.writes);
+  if (!p.residual.valid()) return;
+  append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, first, last, begin, end, out.reads);
+}
+
+void sum_accesses(const Graph& graph, const Product& p, int64_t splits, int64_t sum_rows, int64_t index, Accesses& out) {
+  const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
+  const int64_t first = index % row_blocks * sum_rows, last = std::min(first + sum_rows, p.rows());
+  const int64_t begin = index / row_blocks * kSumColumns, end = std::min(begin + kSumColumns, p.groups * p.channels);
+  for (int64_t split = 0; split < splits; ++split) {
+    out.reads.push_back(partial_rows(p, split, first, last, begin, end));
+  }
+  add_stores(graph, p, first, last, begin, end, out);
+}
+
+void append_pixels(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const PixelBox& low, const PixelBox& high,
+                   std::vector<Region>& regions) {
+  Tensor t;
+  t.shape = {high.begin(), high.end()};
+  t.place.strides = {strides[0], strides[2], strides[3], strides[1]};
+  t.place.offset = graph.tensor(id).place.offset;
+  for (size_t d = 0; d < 4; ++d) {
+    if (low[d] >= high[d]) return;
+  }
+  for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
+}
+
+}  // namespace tamp::kernels
