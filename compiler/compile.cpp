@@ -393,7 +393,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   const bool gangs = may_have_gangs(options);
   std::vector<passes::Pass> pipeline =
       passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs),
-                       placed_estimator_for(vdevice, prepared.precision, gangs), prepared.precision == Precision::tf32);
+                       placed_estimator_for(vdevice, prepared.precision, gangs), prepared.precision == Precision::tf32, kernels::fusions());
   // In fp32 a model of 16 bits rounds where it says so.
   if (prepared.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
   progress.emplace("runs the passes");

@@ -99,6 +99,8 @@ const Family& family(const std::string& name) {
   TAMP_CHECK(false, "no rKernel family '" + name + "'");
 }
 
+std::vector<FusionPattern> fusions() { return {pointwise_pairs()}; }
+
 std::vector<RKernel> candidates(const Request& request) {
   std::vector<RKernel> all;
   for (const Family& row : families()) {

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "compiler/ir/fusion.h"
 #include "kernels/family.h"
 
 namespace tamp::kernels {
 
 const std::vector<Family>& families();
 const Family& family(const std::string& name);  // TAMP_CHECK if absent
+
+// What the families fuse, in the order in which it is tried.
+std::vector<FusionPattern> fusions();
 
 // Candidates of all families, in catalogue order.
 std::vector<RKernel> candidates(const Request& request);

@@ -17,6 +17,7 @@ rules=(
   '^compiler/cli/                      : compiler/ codegen/codegen\.h kernels/vdevice/numbers\.cuh'
   '^kernels/shared/                    : kernels/shared/'
   '^kernels/.*\.cuh$                   : kernels/.*\.cuh kernels/shared/'
+  '^kernels/[a-z]+/[a-z_]+_fusion\.cpp : kernels/.*\.h compiler/(ir|support)/ compiler/passes/(rewrite|row_products|view_strides|window_heads)\.h'
   '^kernels/                           : kernels/.*\.h kernels/[a-z]+/numbers\.cuh compiler/(ir|support)/'
   '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/(catalogue\.h|vdevice/numbers\.cuh) runtime_stub/host/checksum\.h'
   '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'

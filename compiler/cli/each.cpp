@@ -122,8 +122,8 @@ std::string departure(const RProgram& program, size_t rop, const Tensor& tensor,
       "rOperator '{}' ({}), rKernel {}, {}: {} '{}' differs from the reference, relative L2 {:.2e}, limit {:.0e}; worst element {}: "
       "{:.7g}, "
       "expected {:.7g}",
-      printable(wrong.name), title_of(wrong), program.rkernels[rop].name, nodes_text(wrong), what, printable(tensor.name),
-      d.relative_l2, limit, index_text(d.worst, tensor.shape), d.got, d.expected);
+      printable(wrong.name), title_of(wrong), program.rkernels[rop].name, nodes_text(wrong), what, printable(tensor.name), d.relative_l2,
+      limit, index_text(d.worst, tensor.shape), d.got, d.expected);
 }
 
 // The first departure of a rOperator's results, those included that only other rOperators read (moments, sums, rounded rows).

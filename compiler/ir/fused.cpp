@@ -50,7 +50,7 @@ class Fusion {
   TensorId inside(TensorId id) const { return id.valid() ? inside_[id.index()] : TensorId(); }
   TensorId add(TensorId id, std::string name, Role role) {
     const Tensor& tensor = graph_.tensor(id);
-    return add_tensor(body_, {.name = std::move(name), .dtype = tensor.dtype, .shape = tensor.shape, .role = role});
+    return add_tensor(body_, Tensor{std::move(name), tensor.dtype, tensor.shape, role, nullptr, {}});
   }
 
   const Graph& graph_;

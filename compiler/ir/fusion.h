@@ -1,5 +1,5 @@
-// How a family says which rOperators it can do together. compiler/passes/fuse_regions finds them and makes Fuseds of them (ops.h), where the
-// whole graph is estimated to gain by that.
+// How a family says which rOperators it can do together. compiler/passes/fuse_regions finds them and makes Fuseds of them (ops.h), where
+// the whole graph is estimated to gain by that.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,32 @@
 namespace tamp {
 
 // A region as its Fused has it.
-struct Joined {
-  std::vector<ROperator> steps;               // in topological order, on tensors of the graph
-  std::vector<TensorId> results;              // what others read of what the steps make
-  std::vector<TensorId> operands = {};        // the first operands, in order; the others follow as they are read
-  std::vector<ROperator> around = {};         // rOperators, views mostly, that operands or results need beside the Fused
+struct RegionSteps {
+  std::vector<ROperator> steps;         // in topological order, on tensors of the graph
+  std::vector<TensorId> results;        // what others read of what the steps make
+  std::vector<TensorId> operands = {};  // the first operands, in order; the others follow as they are read
+  std::vector<ROperator> around = {};   // rOperators, views mostly, that operands or results need beside the Fused
 };
 
 // rOperators that can be the steps of one Fused.
-struct Region {
+struct FusionRegion {
   std::vector<int64_t> kind;  // regions of one kind are equal for the estimates: all are fused, or none
   std::vector<size_t> rops;   // the rOperators that the Fused takes the place of; it stands where the first of these is
   // The steps as the body wants them; may add tensors to the graph, whose rOperators keep their numbers. A family rewrites here what it
   // would else have to know in two forms, as weights that lie the other way round.
-  std::function<Joined(Graph& graph)> join;
+  std::function<RegionSteps(Graph& graph)> join;
 };
+
+// When the pipeline asks for regions (passes/passes.cpp says what has been done before).
+enum class FusionTime : uint8_t { rows, maps };
 
 struct FusionPattern {
   std::string title;  // of the Fused, for people
+  FusionTime when = FusionTime::rows;
   // What fusing must gain: estimates hold neither what a further body in the program costs nor what they are wrong by.
   double least_us_of_kind = 0, least_us_of_region = 0, least_us_of_all = 0;
   // All regions that the family's body takes, in the order of the graph. No rOperator is in two of them.
-  std::function<std::vector<Region>(const Graph& graph)> regions;
+  std::function<std::vector<FusionRegion>(const Graph& graph)> regions;
 };
 
 }  // namespace tamp

@@ -431,25 +431,6 @@ struct NormalizedConv {
 // Places in its inputs.
 inline constexpr size_t kPatchBias = 2, kPatchScale = 3, kPatchShift = 4, kPatchPixels = 5;
 
-// Two pointwise convolutions, one behind the other: Y = first(conv(X, FW) + FB + R), Z = second(conv(Y, W) + B). X[N,C,H,W], FW[M,C,1,1],
-// W[K,M,1,1], FB[M]?, B[K]?, R[N,M,H,W]? -> Z[N,K,H,W], and Y[N,M,H,W] where keeps_first says so. M and K are multiples of four.
-// passes/pair_pointwise makes it.
-struct PointwisePair {
-  ActivationCall first, second;
-  bool keeps_first = false;
-  bool operator==(const PointwisePair&) const = default;
-
-  static constexpr const char* kName = "PointwisePair";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("first_", op.first);
-    f("second_", op.second);
-    f("keeps_first", op.keeps_first, false);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kPairFirstWeights = 1, kPairWeights = 2, kPairFirstBias = 3, kPairBias = 4, kPairResidual = 5;
-
 // A product with the means of a map's channels: Y = scale * (sum of S over its last dimension) * W. S[N,C,P] is what SummedConv makes,
 // W[C,M], or W[M,C] with trans_b; Y[N,M]. Example: of a map of 7 x 7 pixels, scale is 1/49. passes/pool_by_sums makes it.
 struct PooledMatMul {
@@ -839,8 +820,8 @@ struct Scatter {
 };
 
 // The moments of rows, of every kMomentColumns neighbours: their mean, and the sum of the squares around it (Welford's and Chan's partial
-// moments). X[..,C] -> M[rows of X, C / kMomentColumns, 2]; C is a multiple of kMomentColumns. Example: of a row of 96 columns, M[row,2,0] is
-// the mean of columns 64 to 95.
+// moments). X[..,C] -> M[rows of X, C / kMomentColumns, 2]; C is a multiple of kMomentColumns. Example: of a row of 96 columns, M[row,2,0]
+// is the mean of columns 64 to 95.
 struct Moments {
   bool operator==(const Moments&) const = default;
 
@@ -850,8 +831,8 @@ struct Moments {
 };
 inline constexpr int64_t kMomentColumns = 32;
 
-// Normalize along the last dimension by moments that are known: Y = (X - mean) / sqrt(variance + epsilon). Inputs X[..,C] and moments of its
-// rows; `rounded`? of X's shape is X once more, for bodies that read it in 16 bits where these hold enough of a row (docs/adr/0045).
+// Normalize along the last dimension by moments that are known: Y = (X - mean) / sqrt(variance + epsilon). Inputs X[..,C] and moments of
+// its rows; `rounded`? of X's shape is X once more, for bodies that read it in 16 bits where these hold enough of a row (docs/adr/0045).
 struct NormalizeBy {
   bool centered = true;
   float epsilon = 1e-5F;
@@ -865,8 +846,8 @@ struct NormalizeBy {
   }
 };
 
-// The sums of a map's channels over tiles of tile[0] x tile[1] pixels: X[N,C,H,W] -> S[N,C,P], tiles counted row by row. Example: H = W = 14
-// and tile=[7,10] give P = 4; part 1 is rows 0 to 6, columns 10 to 13.
+// The sums of a map's channels over tiles of tile[0] x tile[1] pixels: X[N,C,H,W] -> S[N,C,P], tiles counted row by row. Example: H = W =
+// 14 and tile=[7,10] give P = 4; part 1 is rows 0 to 6, columns 10 to 13.
 struct TileSums {
   std::vector<int64_t> tile;
   bool operator==(const TileSums&) const = default;
@@ -878,9 +859,10 @@ struct TileSums {
   }
 };
 
-// Steps that one rTask does one after another for its part of the results (XLA's fusion instruction): a small graph of rOperators that exist
-// by themselves, whose inputs are the rOperator's operands, in order, and whose outputs are its results. What lies between stays on its vEU.
-// What is asked of a Fused is asked of its steps (fused.h), so nothing but the family that has a body for them knows what they are together.
+// Steps that one rTask does one after another for its part of the results (XLA's fusion instruction): a small graph of rOperators that
+// exist by themselves, whose inputs are the rOperator's operands, in order, and whose outputs are its results. What lies between stays on
+// its vEU. What is asked of a Fused is asked of its steps (fused.h), so nothing but the family that has a body for them knows what they are
+// together.
 struct Graph;
 struct Fused {
   std::string title;                  // for people: "fused MLP"
@@ -910,7 +892,6 @@ struct Fused {
   X(NormalizedConv)       \
   X(PooledMatMul)         \
   X(PrologueMatMul)       \
-  X(PointwisePair)        \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

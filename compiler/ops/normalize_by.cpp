@@ -51,6 +51,8 @@ std::vector<Value> evaluate(const NormalizeBy& op, const Call& call) {
 Layout layout_of(const NormalizeBy&) { return Layout::row_major; }
 bool is_identity(const NormalizeBy&, const Shape&) { return false; }
 bool is_f32_only(const NormalizeBy&, DType) { return true; }
-int64_t own_work(const NormalizeBy&, const Given& given, const TensorTypes&) { return saturating_product({kWorkOfRead, given.elements(0)}); }
+int64_t own_work(const NormalizeBy&, const Given& given, const TensorTypes&) {
+  return saturating_product({kWorkOfRead, given.elements(0)});
+}
 
 }  // namespace tamp::ops

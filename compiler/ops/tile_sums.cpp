@@ -5,7 +5,7 @@
 namespace tamp::ops {
 namespace {
 
-int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+int64_t count_tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 }  // namespace
 
@@ -14,7 +14,7 @@ TensorTypes infer(const TileSums& op, const Given& given) {
   if (given.rank(0) != 4) throw bad_input("input X has shape " + shape_text(given.shape(0)) + ", expected [N,C,H,W]");
   if (op.tile.size() != 2 || op.tile[0] < 1 || op.tile[1] < 1) throw bad_input("attribute 'tile' is not two positive numbers");
   const Shape& x = given.shape(0);
-  return {{given.dtype(0), {x[0], x[1], tiles_of(x[2], op.tile[0]) * tiles_of(x[3], op.tile[1])}}};
+  return {{given.dtype(0), {x[0], x[1], count_tiles(x[2], op.tile[0]) * count_tiles(x[3], op.tile[1])}}};
 }
 std::vector<Value> evaluate(const TileSums& op, const Call& call) {
   const Shape &x = call.input(0).shape, &parts = call.output().shape;
@@ -22,7 +22,7 @@ std::vector<Value> evaluate(const TileSums& op, const Call& call) {
   std::vector<double> sums(static_cast<size_t>(element_count(parts)), 0.0);
   for (int64_t i = 0; i < element_count(x); ++i) {
     const int64_t plane = i / (x[2] * x[3]), h = i / x[3] % x[2], w = i % x[3];
-    const int64_t part = h / op.tile[0] * tiles_of(x[3], op.tile[1]) + w / op.tile[1];
+    const int64_t part = h / op.tile[0] * count_tiles(x[3], op.tile[1]) + w / op.tile[1];
     sums[static_cast<size_t>(plane * parts[2] + part)] += values[i];
   }
   return {output_from(call, sums)};

@@ -324,8 +324,8 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // A Conv with a prologue, a SummedConv, a MomentConv and other steps behind a Conv read their input by boxes, which need a channels-last tensor in
-  // memory that tamp allocates.
+  // A Conv with a prologue, a SummedConv, a MomentConv and other steps behind a Conv read their input by boxes, which need a channels-last
+  // tensor in memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
     const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);

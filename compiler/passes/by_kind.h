@@ -13,13 +13,12 @@
 
 namespace tamp::passes {
 
-// Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains least_gain_us(matches) at least; until
-// all kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches, in the
-// order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
+// Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains least_gain_us(matches) at least;
+// until all kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches,
+// in the order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
 template <class LeastGain, class MatchesOf, class Changed>
-requires std::invocable<LeastGain, decltype(std::declval<MatchesOf>()(std::declval<Graph>()))>
-Graph change_by_kind(Graph graph, const GraphEstimator& estimator, const LeastGain& least_gain_us, const MatchesOf& matches_of,
-                     const Changed& changed) {
+requires std::invocable<LeastGain, decltype(std::declval<MatchesOf>()(std::declval<Graph>()))> Graph change_by_kind(
+    Graph graph, const GraphEstimator& estimator, const LeastGain& least_gain_us, const MatchesOf& matches_of, const Changed& changed) {
   using Kind = std::remove_cvref_t<decltype(matches_of(graph).front().kind)>;
   std::optional<double> now_us;
   std::set<Kind> tried;
@@ -43,7 +42,8 @@ Graph change_by_kind(Graph graph, const GraphEstimator& estimator, const LeastGa
 template <class MatchesOf, class Changed>
 Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_gain_us, const MatchesOf& matches_of,
                      const Changed& changed) {
-  return change_by_kind(std::move(graph), estimator, [&](const auto&) { return least_gain_us; }, matches_of, changed);
+  return change_by_kind(
+      std::move(graph), estimator, [&](const auto&) { return least_gain_us; }, matches_of, changed);
 }
 
 }  // namespace tamp::passes

@@ -10,11 +10,11 @@
 
 namespace tamp::passes {
 
-Graph with_fused(Graph graph, const std::string& title, const std::vector<Region>& regions) {
+Graph with_fused(Graph graph, const std::string& title, const std::vector<FusionRegion>& regions) {
   std::vector<ROperator> around;  // added in the end, since rOperators have numbers until then
   std::vector<bool> dead(graph.rops.size(), false);
-  for (const Region& region : regions) {
-    Joined joined = region.join(graph);
+  for (const FusionRegion& region : regions) {
+    RegionSteps joined = region.join(graph);
     for (const size_t rop : region.rops) dead[rop] = true;
     const size_t at = *std::min_element(region.rops.begin(), region.rops.end());
     dead[at] = false;
@@ -28,12 +28,12 @@ Graph with_fused(Graph graph, const std::string& title, const std::vector<Region
 
 Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& estimator) {
   if (!estimator || pattern.regions(graph).empty()) return graph;
-  const auto least_us = [&](const std::vector<Region>& regions) {
+  const auto least_us = [&](const std::vector<FusionRegion>& regions) {
     return pattern.least_us_of_kind + pattern.least_us_of_region * static_cast<double>(regions.size());
   };
-  Graph made = change_by_kind(graph, estimator, least_us, pattern.regions, [&](const Graph& from, const std::vector<Region>& regions) {
-    return std::optional(with_fused(from, pattern.title, regions));
-  });
+  Graph made = change_by_kind(
+      graph, estimator, least_us, pattern.regions,
+      [&](const Graph& from, const std::vector<FusionRegion>& regions) { return std::optional(with_fused(from, pattern.title, regions)); });
   const bool is_worth = pattern.least_us_of_all == 0 || gains(estimator(graph), estimator(made), pattern.least_us_of_all);
   return is_worth ? made : graph;
 }

@@ -11,6 +11,6 @@ namespace tamp::passes {
 Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& estimator);
 
 // The graph with a Fused in the place of each region.
-Graph with_fused(Graph graph, const std::string& title, const std::vector<Region>& regions);
+Graph with_fused(Graph graph, const std::string& title, const std::vector<FusionRegion>& regions);
 
 }  // namespace tamp::passes

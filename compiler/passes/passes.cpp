@@ -13,6 +13,7 @@
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_feed_forward.h"
 #include "compiler/passes/fuse_prologue.h"
+#include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/fuse_self_attention.h"
 #include "compiler/passes/group_queries.h"
 #include "compiler/passes/join_slices.h"
@@ -22,7 +23,6 @@
 #include "compiler/passes/move_rows.h"
 #include "compiler/passes/normalize_patches.h"
 #include "compiler/passes/order_rows.h"
-#include "compiler/passes/pair_pointwise.h"
 #include "compiler/passes/pool_by_sums.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/recognise_attention.h"
@@ -44,7 +44,7 @@
 namespace tamp::passes {
 
 std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const GraphEstimator& graph_estimator,
-                           const PlacedEstimator& placed_estimator, bool rounds) {
+                           const PlacedEstimator& placed_estimator, bool rounds, const std::vector<FusionPattern>& fusions) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
@@ -59,7 +59,14 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
-  const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
+  const auto fuse = [&](FusionTime when) {
+    return [when, graph_estimator, fusions](Graph graph) {
+      for (const FusionPattern& pattern : fusions) {
+        if (pattern.when == when) graph = fuse_regions(std::move(graph), pattern, graph_estimator);
+      }
+      return graph;
+    };
+  };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell, placed_estimator](Graph graph) { return assign_layout(std::move(graph), cell, placed_estimator); };
   const auto sink = [cell](Graph graph) { return sink_transposes(std::move(graph), cell); };
@@ -103,7 +110,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
       {"pool_by_sums", pool},                  // the same
-      {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
+      {"fuse_maps", fuse(FusionTime::maps)},   // the same; behind pool_by_sums, which looks for plain convolutions
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on
   };
 }

@@ -225,9 +225,10 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, SelfAttention, StepAttention,
-                                         SummedConv, MomentConv, NormalizedConv, PooledMatMul, PrologueMatMul, PointwisePair,
-                                         ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
+  return is_any(static_cast<
+                std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, SelfAttention, StepAttention, SummedConv,
+                             MomentConv, NormalizedConv, PooledMatMul, PrologueMatMul, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(
+      nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.

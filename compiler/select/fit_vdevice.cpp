@@ -111,7 +111,7 @@ bool has_rows_only(const Graph& graph) {
 
 bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<MomentConv>(graph) ||
-                                          has<NormalizedConv>(graph) || has<PointwisePair>(graph));
+                                          has<NormalizedConv>(graph) || has<Fused>(graph));
 }
 
 // Of the multiply-adds that one-tap products have in a program that is these and little else (VDevice::even_stages). On an H200 in fp16

@@ -29,7 +29,8 @@ constexpr int64_t kMostBlocks = 32;
 
 struct Pair {
   std::array<Product, 2> product;  // weights and bias of both; in and out are not used
-  TensorId x, y, z, residual;      // y: none where nobody else reads it
+  std::array<Epilogue, 2> epilogue;
+  TensorId x, y, z, residual;  // y: none where nobody else reads it
   int64_t pixels = 0;
   int64_t x_pixel = 0, y_pixel = 0, z_pixel = 0, residual_pixel = 0;  // elements from a pixel to the next
   bool narrow = false;                                                // x has 16 bits
@@ -76,17 +77,19 @@ bool is_f32_constant(const Graph& graph, TensorId id) {
 }
 
 std::optional<Pair> pair_of(const Graph& graph, const ROperator& rop) {
-  if (!std::holds_alternative<PointwisePair>(rop.attrs)) return std::nullopt;
+  const std::optional<FusedView> steps = pointwise_pair_steps(rop);
+  if (!steps) return std::nullopt;
   Pair p;
   p.x = rop.inputs[0];
   p.z = rop.outputs[0];
   if (rop.outputs.size() > 1) p.y = rop.outputs[1];
-  p.residual = operand(rop, kPairResidual);
-  for (const size_t i : {kPairFirstWeights, kPairWeights, kPairFirstBias, kPairBias}) {
-    if (operand(rop, i).valid() && !is_f32_constant(graph, operand(rop, i))) return std::nullopt;
+  p.residual = steps->residual(0);
+  for (const size_t i : {0, 1}) {
+    const TensorId weights = steps->input(i, 1), bias = steps->bias(i);
+    if (!is_f32_constant(graph, weights) || (bias.valid() && !is_f32_constant(graph, bias))) return std::nullopt;
+    p.product[i] = product_by(graph, weights, bias);
+    p.epilogue[i] = steps->step(i).epilogue;
   }
-  p.product = {product_by(graph, rop.inputs[kPairFirstWeights], operand(rop, kPairFirstBias)),
-               product_by(graph, rop.inputs[kPairWeights], operand(rop, kPairBias))};
   const Tensor& x = graph.tensor(p.x);
   p.narrow = is_narrow(x.dtype);
   p.pixels = element_count(x.shape) / std::max<int64_t>(1, x.shape[1]);
@@ -316,19 +319,10 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
-Epilogue epilogue_of(const ActivationCall& call) {
-  Epilogue epilogue;
-  epilogue.activation = call.kind;
-  epilogue.a = call.a;
-  epilogue.b = call.b;
-  return epilogue;
-}
-
-ArgValue product_arg(const ROperator& rop, const Pair& p, const Config& c, size_t l) {
-  const auto& op = std::get<PointwisePair>(rop.attrs);
+ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
   const Part part = part_of(p, c, l);
   const TensorId out = l == 0 ? p.y : p.z;
-  const Epilogue e = epilogue_of(l == 0 ? op.first : op.second);
+  const Epilogue& e = p.epilogue[l];
   const int64_t unit = p.narrow ? 16 : 8;
   return ArgValue{ArgList{out.valid() ? arg(TensorArg{out}) : null_arg(), clip_arg(e, false), arg(static_cast<int64_t>(e.activation)),
                           float_arg(e.a), float_arg(e.b), arg(l == 0 ? p.y_pixel : p.z_pixel), arg(part.channels),
@@ -348,11 +342,11 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
                          {"Mid", value_type(p.mid)},
                          {"Out", value_type(graph.tensor(p.z).dtype)},
                          {"NT", std::to_string(c.nt)}};
-  const Activation activation = std::get<PointwisePair>(request.rop.attrs).second.kind;
+  const Activation activation = p.epilogue[1].activation;
   if (activation == Activation::silu || activation == Activation::hard_swish)
     phase.template_args.emplace_back("ACTIVATION", activation == Activation::silu ? "rk::kSilu" : "rk::kHardSwish");
   phase.args_type = "rk::PointwisePairArgs";
-  phase.args = {{"product", ArgValue{ArgList{product_arg(request.rop, p, c, 0), product_arg(request.rop, p, c, 1)}}},
+  phase.args = {{"product", ArgValue{ArgList{product_arg(p, c, 0), product_arg(p, c, 1)}}},
                 {"residual", p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg()},
                 {"constants", ArgValue{PackedArg{ring_bytes(p, c)}}},
                 {"residual_pixel", arg(p.residual_pixel)},

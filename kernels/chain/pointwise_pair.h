@@ -1,10 +1,16 @@
 // Two pointwise convolutions, one behind the other, in one rTask; see pointwise_pair.cuh.
 #pragma once
 
+#include "compiler/ir/fused.h"
+#include "compiler/ir/fusion.h"
 #include "kernels/family.h"
 
 namespace tamp::kernels {
 
 const Family& pointwise_pair();
+
+FusionPattern pointwise_pairs();
+// Y = act(conv(X, FW) + FB + R), Z = act(conv(Y, W) + B): both steps, or none if the rOperator is another.
+std::optional<FusedView> pointwise_pair_steps(const ROperator& rop);
 
 }  // namespace tamp::kernels

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ops/ops.h"
 #include "test/support/of_result.h"
 
@@ -60,6 +61,17 @@ class CaseMaker {
     rop.outputs = {out};
     case_.graph.rops = {rop};
     case_.graph.outputs = {out};
+    return case_;
+  }
+  // Several steps as one rOperator. `between`: a tensor from one step to another.
+  TensorId between(const Shape& shape) {
+    case_.values.emplace_back();
+    return add_tensor(case_.graph, Tensor{name(), DType::f32, shape, Role::activation, nullptr, {}});
+  }
+  Case finish_steps(const std::vector<ROperator>& steps, const std::vector<TensorId>& results) {
+    case_.graph.rops = {fuse(case_.graph, case_.name, steps, results)};
+    case_.graph.rops[0].name = case_.name;
+    case_.graph.outputs = results;
     return case_;
   }
   void set_range(float low, float high) { low_ = low, high_ = high; }

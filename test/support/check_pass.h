@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ops/ops.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
@@ -42,7 +43,7 @@ inline std::string swapped(std::string text, const std::string& from, const std:
 
 inline int count_rops(const Graph& graph, const std::string& op) {
   int found = 0;
-  for (const ROperator& rop : graph.rops) found += name_of(rop.attrs) == op;
+  for (const ROperator& rop : graph.rops) found += title_of(rop) == op;
   return found;
 }
 

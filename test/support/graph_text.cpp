@@ -426,10 +426,8 @@ class Parser {
     Parser steps;
     for (const TensorId id : rop.inputs) {
       const Tensor& from = graph_.tensor(id);
-      steps.graph_.inputs.push_back(steps.define(line, {.name = "i" + std::to_string(steps.graph_.inputs.size()),
-                                                        .dtype = from.dtype,
-                                                        .shape = from.shape,
-                                                        .role = Role::input}));
+      const std::string name = "i" + std::to_string(steps.graph_.inputs.size());
+      steps.graph_.inputs.push_back(steps.define(line, Tensor{name, from.dtype, from.shape, Role::input, nullptr, {}}));
     }
     while (!line.take("]}")) {
       steps.parse_line(line);

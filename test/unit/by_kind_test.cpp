@@ -4,8 +4,9 @@
 #include <limits>
 
 #include "compiler/passes/cut_patches.h"
-#include "compiler/passes/pair_pointwise.h"
+#include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/split_dilated.h"
+#include "kernels/chain/pointwise_pair.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 
@@ -53,7 +54,7 @@ TEST_CASE("no pass changes a graph of infinite estimate to another one") {
     y = Conv(a, v) {kernel=[1,1]} -> f32[1,64,8,8]
     outputs(y)
   )");
-  CHECK(print(passes::pair_pointwise(pair, infinite)) == print(pair));
+  CHECK(print(passes::fuse_regions(pair, kernels::pointwise_pairs(), infinite)) == print(pair));
   const Graph patches = parse_graph(R"(
     x = input f32[1,3,32,32]
     w = const f32[64,3,16,16]

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "compiler/passes/assign_layout.h"
+#include "compiler/passes/fuse_regions.h"
 #include "compiler/passes/narrow_activations.h"
-#include "compiler/passes/pair_pointwise.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -18,7 +18,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-int64_t pairs_of(const Graph& graph) { return static_cast<int64_t>(count_rops(graph, "PointwisePair")); }
+const std::string kPair = kernels::pointwise_pairs().title;
+int64_t pairs_of(const Graph& graph) { return static_cast<int64_t>(count_rops(graph, kPair)); }
 double gained(const Graph& graph, double us) { return 100 - us * static_cast<double>(pairs_of(graph)); }
 double faster(const Graph& graph) { return gained(graph, 5); }
 double slower(const Graph& graph) { return gained(graph, -5); }
@@ -26,7 +27,7 @@ double hardly_faster(const Graph& graph) { return gained(graph, 1); }
 
 Graph paired(const std::string& text, const GraphEstimator& estimator = faster) {
   const Graph source = parse_graph(text);
-  Graph made = passes::pair_pointwise(source, estimator);
+  Graph made = passes::fuse_regions(source, kernels::pointwise_pairs(), estimator);
   check_pass(source, made);
   return made;
 }
@@ -54,63 +55,24 @@ const std::string kBlocks = R"(
   outputs(w)
 )";
 
-std::vector<ops::Value> answers(const Case& c) {
-  return ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
-}
-
 }  // namespace
-
-TEST_CASE("PointwisePair multiplies twice, and adds the residual between") {
-  CaseMaker maker("by hand");
-  const TensorId x = maker.input({1, 2, 1, 2}, Lay::channels_last, {1, 2, 3, 4}),  // two pixels: (1, 3) and (2, 4)
-      fw = maker.constant({4, 2, 1, 1}, Lay::rows, {1, 0, 0, 1, 1, 1, 1, -1}),
-                 w = maker.constant({4, 4, 1, 1}, Lay::rows, {1, 1, 1, 1, 0, 0, 2, 0, 0, 0, 0, -1, 1, 0, 0, 0}),
-                 fb = maker.constant({4}, Lay::rows, {0, 0, 0, 10}), b = maker.constant({4}, Lay::rows, {0, 1, 0, -5}),
-                 r = maker.input({1, 4, 1, 2}, Lay::channels_last, {-2, 0, 0, 0, 0, 0, 0, 0});
-  const TensorId z = maker.output({1, 4, 1, 2}, Lay::channels_last), y = maker.output({1, 4, 1, 2}, Lay::channels_last);
-  Case c = maker.finish(PointwisePair{{Activation::relu}, {}, true}, {x, fw, w, fb, b, r}, z);
-  c.graph.rops[0].outputs.push_back(y);
-  check_near(floats_of(answers(c)[1]), {0, 2, 3, 4, 4, 6, 8, 8});
-  check_near(floats_of(answers(c)[0]), {15, 20, 9, 13, -8, -8, -5, -3});
-}
-
-TEST_CASE("PointwisePair says what does not fit") {
-  const auto refused = [](const std::vector<Shape>& shapes) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
-    try {
-      ops::infer(PointwisePair{}, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  const Shape x = {1, 6, 3, 3}, fw = {8, 6, 1, 1}, w = {12, 8, 1, 1};
-  CHECK(refused({x, fw, w, {8}, {12}, {1, 8, 3, 3}}) == "taken");
-  CHECK_THAT(refused({{1, 6, 3}, fw, w}), Contains("input X has shape [1,6,3], expected [N,C,H,W]"));
-  CHECK_THAT(refused({x, {8, 6, 3, 3}, w}), Contains("FW has shape [8,6,3,3], expected [M,6,1,1]"));
-  CHECK_THAT(refused({x, {6, 6, 1, 1}, w}), Contains("a multiple of 4 output channels"));
-  CHECK_THAT(refused({x, fw, {12, 6, 1, 1}}), Contains("W has shape [12,6,1,1], expected [M,8,1,1]"));
-  CHECK_THAT(refused({x, fw, w, {12}}), Contains("FB has shape [12], expected [8]"));
-  CHECK_THAT(refused({x, fw, w, {8}, {8}}), Contains("B has shape [8], expected [12]"));
-  CHECK_THAT(refused({x, fw, w, {8}, {12}, {1, 8, 1, 1}}), Contains("R has shape [1,8,1,1], expected [1,8,3,3]"));
-}
 
 TEST_CASE("the last convolution of a block and the first of the next become one rOperator") {
   const Graph made = paired(kBlocks);
   REQUIRE(made.rops.size() == 4);
-  const auto& first = std::get<PointwisePair>(made.rops[1].attrs);
-  CHECK(first.first == ActivationCall{});
-  CHECK(first.second == ActivationCall{Activation::relu});
-  CHECK(first.keeps_first);
+  const std::optional<FusedView> first = kernels::pointwise_pair_steps(made.rops[1]), last = kernels::pointwise_pair_steps(made.rops[3]);
+  REQUIRE((first && last));
+  CHECK(first->step(0).epilogue.activation == Activation::none);
+  CHECK(first->step(1).epilogue.activation == Activation::relu);
   CHECK(made.rops[1].outputs.size() == 2);
-  CHECK(made.rops[1].inputs.size() == kPairResidual + 1);
-  const auto& last = std::get<PointwisePair>(made.rops[3].attrs);
-  CHECK(last.second == ActivationCall{Activation::clip, 0, 6});
-  CHECK_FALSE(last.keeps_first);
-  CHECK_FALSE(made.rops[3].inputs[kPairBias].valid());
-  CHECK(made.rops[3].inputs[kPairResidual] == made.rops[1].outputs[1]);
-  CHECK(count_rops(passes::assign_layout(made), "PointwisePair") == 2);
+  CHECK(first->output(0) == made.rops[1].outputs[1]);
+  CHECK(made.rops[1].inputs.size() == 6);
+  CHECK(last->step(1).epilogue.activation == Activation::clip);
+  CHECK(made.rops[3].outputs.size() == 1);
+  CHECK_FALSE(last->bias(1).valid());
+  CHECK(last->residual(0) == made.rops[1].outputs[1]);
+  CHECK(print(parse_graph(print(made))) == print(made));
+  CHECK(pairs_of(passes::assign_layout(made)) == 2);
 }
 
 TEST_CASE("convolutions stay apart where they are another thing") {
@@ -142,7 +104,7 @@ TEST_CASE("convolutions stay apart where they are another thing") {
 TEST_CASE("y may be an output of the graph") {
   const Graph made = paired(replaced(kBlocks, "outputs(w)", "outputs(w, v)"));
   CHECK(pairs_of(made) == 2);
-  CHECK(std::get<PointwisePair>(made.rops[3].attrs).keeps_first);
+  CHECK(made.rops[3].outputs.size() == 2);
 }
 
 TEST_CASE("convolutions stay as they are where all pairs together are not clearly faster") {
@@ -153,7 +115,7 @@ TEST_CASE("convolutions stay as they are where all pairs together are not clearl
   const auto only_kept = [](const Graph& graph) {
     double us = 100;
     for (const ROperator& rop : graph.rops) {
-      if (const auto* pair = std::get_if<PointwisePair>(&rop.attrs)) us += pair->keeps_first ? -5 : 5;
+      if (kernels::pointwise_pair_steps(rop)) us += rop.outputs.size() == 2 ? -5 : 5;
     }
     return us;
   };
@@ -172,22 +134,20 @@ struct Sizes {
 Case pair_case(const std::string& name, const Sizes& e, Lay lay = Lay::channels_last) {
   CaseMaker maker(name);
   const Shape y = {e.x[0], e.y, e.x[2], e.x[3]}, z = {e.x[0], e.z, e.x[2], e.x[3]};
-  std::vector<TensorId> inputs = {maker.input(e.x, lay)};
+  const TensorId x = maker.input(e.x, lay);
   maker.set_range(-0.3F, 0.3F);
-  inputs.push_back(maker.constant({e.y, e.x[1], 1, 1}));
-  inputs.push_back(maker.constant({e.z, e.y, 1, 1}));
-  inputs.push_back(e.has_bias ? maker.constant({e.y}) : TensorId());
-  inputs.push_back(e.has_bias ? maker.constant({e.z}) : TensorId());
-  if (e.has_residual) inputs.push_back(maker.input(y, lay));
-  while (!inputs.back().valid()) inputs.pop_back();
-  const TensorId out = maker.output(z, lay), kept = e.keeps ? maker.output(y, lay) : TensorId();
-  Case c = maker.finish(PointwisePair{e.first, e.second, e.keeps}, inputs, out);
-  if (e.keeps) {
-    c.graph.rops[0].outputs.push_back(kept);
-    c.graph.outputs.push_back(kept);
-  }
-  return c;
+  const TensorId fw = maker.constant({e.y, e.x[1], 1, 1}), w = maker.constant({e.z, e.y, 1, 1});
+  const TensorId fb = e.has_bias ? maker.constant({e.y}) : TensorId(), b = e.has_bias ? maker.constant({e.z}) : TensorId();
+  const TensorId residual = e.has_residual ? maker.input(y, lay) : TensorId();
+  const TensorId out = maker.output(z, lay), mid = e.keeps ? maker.output(y, lay) : maker.between(y);
+  const Conv pointwise{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}};
+  const ROperator first{"first", pointwise, {fb, residual, e.first.kind, e.first.a, e.first.b}, {x, fw}, {mid}, {}},
+      second{"second", pointwise, {b, {}, e.second.kind, e.second.a, e.second.b}, {mid, w}, {out}, {}};
+  std::vector<TensorId> results = {out};
+  if (e.keeps) results.push_back(mid);
+  return maker.finish_steps({first, second}, results);
 }
+TensorId residual_of(const Case& c) { return kernels::pointwise_pair_steps(c.graph.rops[0])->residual(0); }
 
 std::vector<Case> pair_cases() {
   return {
@@ -221,7 +181,7 @@ std::vector<RKernel> rkernels_of(const Case& c, const VDevice& vdevice, Precisio
 Case narrow_case(Case c, DType to, bool z) {
   const ROperator rop = c.graph.rops[0];
   std::vector<TensorId> ids = {rop.inputs[0]};
-  if (rop.inputs.size() > kPairResidual) ids.push_back(rop.inputs[kPairResidual]);
+  if (residual_of(c).valid()) ids.push_back(residual_of(c));
   if (rop.outputs.size() > 1) ids.push_back(rop.outputs[1]);
   if (z) ids.push_back(rop.outputs[0]);
   return narrowed(std::move(c), ids, to);
@@ -250,7 +210,7 @@ TEST_CASE("pairs of pointwise convolutions agree with the reference in 16 bits")
   expect_no_problems({narrow_case(pair_cases()[3], DType::bf16, false)}, {device(9), Precision::bf16, 1e-1}, "bf16");
   const Case wide = pair_cases()[4];  // only x has 16 bits, or only y and the residual
   const ROperator& rop = wide.graph.rops[0];
-  expect_no_problems({narrowed(wide, {rop.inputs[0]}, DType::f16), narrowed(wide, {rop.inputs[kPairResidual], rop.outputs[1]}, DType::f16)},
+  expect_no_problems({narrowed(wide, {rop.inputs[0]}, DType::f16), narrowed(wide, {residual_of(wide), rop.outputs[1]}, DType::f16)},
                      {device(9), Precision::fp16, 1e-2}, "mixed");
 }
 
