@@ -10,8 +10,8 @@
 
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
-#include "compiler/passes/value_bounds.h"
-#include "compiler/passes/wide_masks.h"
+#include "compiler/passes/place/value_bounds.h"
+#include "compiler/passes/place/wide_masks.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 

@@ -4,13 +4,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Pattern of files : what they may include of ours (regular expressions, blank between them). The first match counts.
+# Pattern of files : what they may include of ours (regular expressions, blank between them). The first match counts; \1 is its first group.
 rules=(
   '^compiler/support/                  : compiler/support/'
   '^compiler/ir/                       : compiler/(ir|support)/ kernels/shared/'
   '^compiler/ops/                      : compiler/(ops|ir|support)/ kernels/shared/'
   '^compiler/frontend/                 : compiler/(frontend|ops|ir|support)/ kernels/shared/'
-  '^compiler/passes/                   : compiler/(passes|ops|ir|support)/'
+  '^compiler/passes/passes\.cpp        : compiler/(passes|ops|ir|support)/'
+  '^compiler/passes/fuse/              : compiler/passes/(fuse|views)/ compiler/passes/[a-z_]+\.h compiler/(ops|ir|support)/'
+  '^compiler/passes/([a-z]+)/          : compiler/passes/\1/ compiler/passes/[a-z_]+\.h compiler/(ops|ir|support)/'
+  '^compiler/passes/                   : compiler/passes/[a-z_]+\.h compiler/(ops|ir|support)/'
   '^compiler/select/                   : compiler/(select|ir|support)/ kernels/catalogue\.h'
   '^compiler/schedule/                 : compiler/(schedule|select|ops|ir|support)/ kernels/(catalogue\.h|vdevice/numbers\.cuh)'
   '^compiler/compile\.                 : compiler/(compile\.h|frontend|passes|schedule|select|ops|ir|support) codegen/codegen\.h'
@@ -42,14 +45,16 @@ report() {
 }
 
 check_ours() {  # file, included
-  local rule pattern one
+  local rule pattern allowed one
   for rule in "${rules[@]}"; do
     read -r pattern _ <<<"$rule"
     [[ $1 =~ $pattern ]] || continue
-    for one in ${rule#* : }; do
+    allowed=${rule#* : }
+    allowed=${allowed//\\1/${BASH_REMATCH[1]:-}}
+    for one in $allowed; do
       [[ $2 =~ ^$one ]] && return
     done
-    report "$1 includes \"$2\", allowed: ${rule#* : }"
+    report "$1 includes \"$2\", allowed: $allowed"
     return
   done
 }

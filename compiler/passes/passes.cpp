@@ -1,45 +1,45 @@
 #include "compiler/passes/passes.h"
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/canonicalise.h"
-#include "compiler/passes/channels_stay_last.h"
-#include "compiler/passes/cut_patches.h"
-#include "compiler/passes/defer_normalize.h"
-#include "compiler/passes/fold_batch_norm.h"
-#include "compiler/passes/fold_constants.h"
-#include "compiler/passes/fold_scales.h"
-#include "compiler/passes/fuse_depthwise.h"
-#include "compiler/passes/fuse_elementwise.h"
-#include "compiler/passes/fuse_epilogue.h"
-#include "compiler/passes/fuse_feed_forward.h"
-#include "compiler/passes/fuse_prologue.h"
-#include "compiler/passes/fuse_regions.h"
-#include "compiler/passes/fuse_self_attention.h"
-#include "compiler/passes/group_queries.h"
-#include "compiler/passes/join_slices.h"
-#include "compiler/passes/join_views.h"
-#include "compiler/passes/lift_recurrences.h"
-#include "compiler/passes/merge_duplicates.h"
-#include "compiler/passes/move_rows.h"
-#include "compiler/passes/normalize_patches.h"
-#include "compiler/passes/order_rows.h"
-#include "compiler/passes/pool_by_sums.h"
-#include "compiler/passes/recognise_activations.h"
-#include "compiler/passes/recognise_attention.h"
-#include "compiler/passes/recognise_excitation.h"
-#include "compiler/passes/recognise_normalizations.h"
-#include "compiler/passes/regroup_normalizations.h"
-#include "compiler/passes/remove_identities.h"
-#include "compiler/passes/shrink_biases.h"
-#include "compiler/passes/sink_transposes.h"
-#include "compiler/passes/slice_gathers.h"
-#include "compiler/passes/split_at_concats.h"
-#include "compiler/passes/split_dilated.h"
-#include "compiler/passes/stack_concats.h"
-#include "compiler/passes/stack_recurrences.h"
-#include "compiler/passes/step_attention.h"
-#include "compiler/passes/views_last.h"
-#include "compiler/passes/widen_halves.h"
+#include "compiler/passes/fuse/cut_patches.h"
+#include "compiler/passes/fuse/defer_normalize.h"
+#include "compiler/passes/fuse/fuse_depthwise.h"
+#include "compiler/passes/fuse/fuse_elementwise.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
+#include "compiler/passes/fuse/fuse_feed_forward.h"
+#include "compiler/passes/fuse/fuse_prologue.h"
+#include "compiler/passes/fuse/fuse_self_attention.h"
+#include "compiler/passes/fuse/normalize_patches.h"
+#include "compiler/passes/fuse/order_rows.h"
+#include "compiler/passes/fuse/fuse_regions.h"
+#include "compiler/passes/fuse/pool_by_sums.h"
+#include "compiler/passes/fuse/recognise_excitation.h"
+#include "compiler/passes/fuse/split_at_concats.h"
+#include "compiler/passes/fuse/split_dilated.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/recognise/group_queries.h"
+#include "compiler/passes/recognise/recognise_activations.h"
+#include "compiler/passes/recognise/recognise_attention.h"
+#include "compiler/passes/recognise/recognise_normalizations.h"
+#include "compiler/passes/recognise/recurrences/lift_recurrences.h"
+#include "compiler/passes/recognise/recurrences/stack_recurrences.h"
+#include "compiler/passes/recognise/regroup_normalizations.h"
+#include "compiler/passes/recognise/step_attention.h"
+#include "compiler/passes/tidy/canonicalise.h"
+#include "compiler/passes/tidy/fold_batch_norm.h"
+#include "compiler/passes/tidy/fold_constants.h"
+#include "compiler/passes/tidy/fold_scales.h"
+#include "compiler/passes/tidy/merge_duplicates.h"
+#include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/shrink_biases.h"
+#include "compiler/passes/tidy/slice_gathers.h"
+#include "compiler/passes/tidy/widen_halves.h"
+#include "compiler/passes/views/channels_stay_last.h"
+#include "compiler/passes/views/join_slices.h"
+#include "compiler/passes/views/join_views.h"
+#include "compiler/passes/views/move_rows.h"
+#include "compiler/passes/views/sink_transposes.h"
+#include "compiler/passes/views/stack_concats.h"
+#include "compiler/passes/views/views_last.h"
 
 namespace tamp::passes {
 
@@ -73,10 +73,13 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto join = [cell](Graph graph) { return join_views(std::move(graph), cell); };
   const auto excite = [estimator](Graph graph) { return recognise_excitation(std::move(graph), estimator); };
   return {
-      {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
-      {"fold_constants", fold_constants},                      // the patterns below ask for constant operands
-      {"slice_gathers", slice_gathers},                        // behind fold_constants, which may make its indices constant
-      {"fold_batch_norm", fold_batch_norm},                    // before canonicalise: it still sees the bias as an operand
+      // tidy: fewer kinds of rOperators, and constants where there may be some.
+      {"remove_identities", remove_identities},  // first: Dropout and Identity stand between what the others match
+      {"fold_constants", fold_constants},        // the patterns below ask for constant operands
+      {"slice_gathers", slice_gathers},          // behind fold_constants, which may make its indices constant
+      {"fold_batch_norm", fold_batch_norm},      // before canonicalise: it still sees the bias as an operand
+
+      // recognise: one rOperator for what exporters write as several.
       {"recognise_activations", recognise_activations},        // before the fusions, which swallow the steps that it matches
       {"recognise_normalizations", recognise_normalizations},  // the same
       {"regroup_normalizations", regroup_normalizations},      // behind it, which may make them of single steps; before the fusions
@@ -85,15 +88,20 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"step_attention", step},                                // behind both: it sees their views of keys
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
-      {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
-      {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
-      {"channels_stay_last", channels_stay_last},              // before move_rows, which moves rows that stay whole
-      {"move_rows", move},                                     // before views_last: sums come behind products again
-      {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
-      {"join_slices", join_slices},                            // the same
-      {"stack_concats", stack_concats},                        // the same
-      {"join_views", join},                                    // what sink_transposes left may be nothing by now
-      {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
+      // Tidied once more, now that nothing is matched as the exporter wrote it.
+      {"canonicalise", canonicalise},  // from here on Conv and MatMul have two operands
+      {"fold_scales", fold_scales},    // before views_last: a factor is no step of an epilogue
+
+      // views: movement of data that costs nothing, or less.
+      {"channels_stay_last", channels_stay_last},  // before move_rows, which moves rows that stay whole
+      {"move_rows", move},                         // before views_last: sums come behind products again
+      {"sink_transposes", sink},                   // behind move_rows, which needs the views as they are
+      {"join_slices", join_slices},                // the same
+      {"stack_concats", stack_concats},            // the same
+      {"join_views", join},                        // what sink_transposes left may be nothing by now
+      {"views_last", views_last},                  // before fuse_epilogue, which looks for steps right behind a product
+
+      // fuse: one rOperator for several, where that is faster.
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
@@ -110,8 +118,10 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
       {"pool_by_sums", pool},                  // the same
-      {"fuse_maps", fuse(FusionTime::maps)},   // the same; behind pool_by_sums, which looks for plain convolutions
-      {"assign_layout", place},                // last: tensors keep their numbers and places from here on
+      {"fuse_maps", fuse(FusionTime::maps)},                // the same; behind pool_by_sums, which looks for plain convolutions
+
+      // place: last. Tensors keep their numbers and places from here on.
+      {"assign_layout", place},
   };
 }
 

@@ -1,4 +1,5 @@
-// The passes in their order. A pass is a function from Graph to Graph in a file of its own.
+// The passes in their order. A pass is a function from Graph to Graph in a file of its own. Its folder is the act of the pipeline that it
+// belongs to: tidy, recognise, views, fuse, place. Files beside this one are what passes of several acts use.
 #pragma once
 
 #include <functional>

@@ -5,9 +5,9 @@
 #include <functional>
 #include <random>
 
-#include "compiler/passes/fold_constants.h"
-#include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/recognise/recurrences/lift_recurrences.h"
+#include "compiler/passes/tidy/fold_constants.h"
 #include "test/support/check_pass.h"
 #include "test/support/of_result.h"
 

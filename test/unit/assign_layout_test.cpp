@@ -1,9 +1,9 @@
 // Where tensors lie after assign_layout, which views and Concats are free, and that memory holds the right answers.
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 
 #include <limits>
 
-#include "compiler/passes/fold_batch_norm.h"
+#include "compiler/passes/tidy/fold_batch_norm.h"
 #include "test/support/check_pass.h"
 #include "test/support/random_graph.h"
 

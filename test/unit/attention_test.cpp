@@ -12,7 +12,7 @@
 #include <set>
 
 #include "compiler/ops/operator.h"
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "compiler/support/text.h"
 #include "kernels/attention/attention_step.h"
 #include "test/kernels/heavy_bench.h"

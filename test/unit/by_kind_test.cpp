@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "compiler/passes/cut_patches.h"
-#include "compiler/passes/fuse_regions.h"
-#include "compiler/passes/split_dilated.h"
+#include "compiler/passes/fuse/cut_patches.h"
+#include "compiler/passes/fuse/fuse_regions.h"
+#include "compiler/passes/fuse/split_dilated.h"
 #include "kernels/chain/pointwise_pair.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"

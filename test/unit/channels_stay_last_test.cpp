@@ -1,5 +1,5 @@
 // Maps between rows and rows: channels need not go to the front and come back.
-#include "compiler/passes/channels_stay_last.h"
+#include "compiler/passes/views/channels_stay_last.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/move_rows.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/views/move_rows.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

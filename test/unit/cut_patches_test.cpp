@@ -1,11 +1,11 @@
 // cut_patches: which convolutions become products of patches, in which order of values, and that the answers stay. Whether that is faster
 // is the estimator's to say.
-#include "compiler/passes/cut_patches.h"
+#include "compiler/passes/fuse/cut_patches.h"
 
 #include <limits>
 
-#include "compiler/passes/assign_layout.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 using namespace tamp;

@@ -2,7 +2,7 @@
 // a MomentConv, and all candidates over the stand-in at sizes that fit no tile.
 #include "kernels/depthwise/depthwise_boxes.h"
 
-#include "compiler/passes/defer_normalize.h"
+#include "compiler/passes/fuse/defer_normalize.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
 #include "test/support/case_folder.h"

@@ -3,9 +3,9 @@
 #include "kernels/excite/excite.h"
 
 #include "compiler/ops/operator.h"
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/narrow_activations.h"
-#include "compiler/passes/recognise_excitation.h"
+#include "compiler/passes/fuse/recognise_excitation.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
 #include "compiler/select/cost.h"
 #include "kernels/excite/squeeze.h"
 #include "kernels/product/staged_conv.h"

@@ -2,8 +2,8 @@
 // estimator's to say), and the device body against the reference over the stand-in.
 #include "kernels/chain/feed_forward.h"
 
-#include "compiler/passes/defer_normalize.h"
-#include "compiler/passes/fuse_feed_forward.h"
+#include "compiler/passes/fuse/defer_normalize.h"
+#include "compiler/passes/fuse/fuse_feed_forward.h"
 #include "compiler/select/fit_vdevice.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"

@@ -1,5 +1,5 @@
 // fold_batch_norm: into which products a BatchNorm goes, in front of it and behind it, and where it stays.
-#include "compiler/passes/fold_batch_norm.h"
+#include "compiler/passes/tidy/fold_batch_norm.h"
 
 #include "test/support/check_pass.h"
 

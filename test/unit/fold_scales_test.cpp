@@ -1,8 +1,8 @@
 // A factor per channel goes into the weights of the product that makes the channels.
-#include "compiler/passes/fold_scales.h"
+#include "compiler/passes/tidy/fold_scales.h"
 
-#include "compiler/passes/fuse_epilogue.h"
-#include "compiler/passes/views_last.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
+#include "compiler/passes/views/views_last.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

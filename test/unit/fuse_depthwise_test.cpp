@@ -1,6 +1,6 @@
 // fuse_depthwise: what becomes the prologue of a convolution, what must not, and that the answers stay. Whether a rKernel exists
 // for it is the estimator's to say, so these tests need none.
-#include "compiler/passes/fuse_depthwise.h"
+#include "compiler/passes/fuse/fuse_depthwise.h"
 
 #include "compiler/passes/passes.h"
 #include "compiler/support/error.h"

@@ -1,11 +1,11 @@
 // NormalizedMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
 // estimator's to say), and the device body behind every product that has parts, against the reference over the stand-in.
-#include "compiler/passes/fuse_normalize.h"
+#include "compiler/passes/fuse/fuse_normalize.h"
 
 #include <set>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/product/staged_conv.h"
 #include "kernels/product/staged_conv_plan.h"

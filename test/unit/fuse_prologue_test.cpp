@@ -1,8 +1,8 @@
 // PrologueMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
 // estimator's to say), and the device body against the reference over the stand-in.
-#include "compiler/passes/fuse_prologue.h"
+#include "compiler/passes/fuse/fuse_prologue.h"
 
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "compiler/select/cost.h"
 #include "kernels/product/gemv.h"
 #include "test/kernels/heavy_bench.h"

@@ -1,9 +1,9 @@
 // Keys and values that are repeated for each head of queries.
-#include "compiler/passes/group_queries.h"
+#include "compiler/passes/recognise/group_queries.h"
 
 #include <algorithm>
 
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

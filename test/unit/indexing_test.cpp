@@ -1,7 +1,7 @@
 // TopK, CumSum, Scatter and the operators that are said with them: the references against values worked out by hand, every version of
 // their ONNX operators, and what is refused. The device bodies are tested in test/e2e/indexing_test.py, ONNX's own cases in
 // test/e2e/conformance.py.
-#include "compiler/passes/fold_constants.h"
+#include "compiler/passes/tidy/fold_constants.h"
 #include "test/support/catch.h"
 #include "test/support/onnx_model.h"
 

@@ -1,7 +1,7 @@
 // Slices that a Concat joins again to what they were cut from.
-#include "compiler/passes/join_slices.h"
+#include "compiler/passes/views/join_slices.h"
 
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

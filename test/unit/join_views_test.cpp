@@ -1,5 +1,5 @@
 // Chains of views that strides can express as a whole, and products that are done in the order in which their rows lie.
-#include "compiler/passes/join_views.h"
+#include "compiler/passes/views/join_views.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <numeric>
 #include <random>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/fuse_epilogue.h"
-#include "compiler/passes/sink_transposes.h"
-#include "compiler/passes/views_last.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/views/sink_transposes.h"
+#include "compiler/passes/views/views_last.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

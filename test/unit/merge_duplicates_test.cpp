@@ -1,5 +1,5 @@
 // Of rOperators that do the same with the same operands, one is kept.
-#include "compiler/passes/merge_duplicates.h"
+#include "compiler/passes/tidy/merge_duplicates.h"
 
 #include "test/support/check_pass.h"
 

@@ -5,9 +5,9 @@
 #include <random>
 
 #include "compiler/compile.h"
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/merge_convolutions.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/merge_convolutions.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/plan.h"

@@ -1,9 +1,9 @@
 // MomentMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
 // estimator's to say), and the device body against the reference over the stand-in.
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/defer_normalize.h"
-#include "compiler/passes/narrow_activations.h"
-#include "compiler/passes/value_bounds.h"
+#include "compiler/passes/fuse/defer_normalize.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
+#include "compiler/passes/place/value_bounds.h"
 #include "kernels/product/staged_conv.h"
 #include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/heavy_bench.h"

@@ -1,5 +1,5 @@
 // Rows that are put into another order, between work on each row alone.
-#include "compiler/passes/move_rows.h"
+#include "compiler/passes/views/move_rows.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/channels_stay_last.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/views/channels_stay_last.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

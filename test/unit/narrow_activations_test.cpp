@@ -1,10 +1,10 @@
 // Activations of a placed graph in 16 bits, wherever everybody who touches them can do it.
-#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/place/narrow_activations.h"
 
 #include <set>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/wide_masks.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/wide_masks.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 

@@ -2,7 +2,7 @@
 // in what exporters write, and the device body against the reference over the stand-in. ONNX's own cases are in onnx_cases_test.cpp.
 #include "kernels/reduce/normalize.h"
 
-#include "compiler/passes/recognise_normalizations.h"
+#include "compiler/passes/recognise/recognise_normalizations.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"

@@ -1,5 +1,5 @@
 // Rows of a stage in the order that the normalisation behind it wants them in.
-#include "compiler/passes/order_rows.h"
+#include "compiler/passes/fuse/order_rows.h"
 
 #include "test/support/check_pass.h"
 

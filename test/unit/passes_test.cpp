@@ -2,14 +2,14 @@
 // in assign_layout_test.cpp, what rewritten graphs look like in passes_golden_test.cpp.
 #include "compiler/passes/passes.h"
 
-#include "compiler/passes/canonicalise.h"
-#include "compiler/passes/fold_batch_norm.h"
-#include "compiler/passes/fold_constants.h"
-#include "compiler/passes/fuse_elementwise.h"
-#include "compiler/passes/fuse_epilogue.h"
-#include "compiler/passes/recognise_activations.h"
-#include "compiler/passes/remove_identities.h"
-#include "compiler/passes/slice_gathers.h"
+#include "compiler/passes/fuse/fuse_elementwise.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
+#include "compiler/passes/recognise/recognise_activations.h"
+#include "compiler/passes/tidy/canonicalise.h"
+#include "compiler/passes/tidy/fold_batch_norm.h"
+#include "compiler/passes/tidy/fold_constants.h"
+#include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/slice_gathers.h"
 #include "test/support/check_pass.h"
 #include "test/support/random_graph.h"
 

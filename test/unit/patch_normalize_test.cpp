@@ -1,6 +1,6 @@
 // NormalizedConv: the reference against values worked out by hand, what is refused, the pass that makes it, and patch_normalize against the
 // reference over the stand-in, at sizes that fit no tile.
-#include "compiler/passes/normalize_patches.h"
+#include "compiler/passes/fuse/normalize_patches.h"
 #include "kernels/first/patch_conv.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"

@@ -5,9 +5,9 @@
 #include <limits>
 #include <set>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/fuse_regions.h"
-#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/fuse/fuse_regions.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"

@@ -1,10 +1,10 @@
 // The end of a classifier without a level for its pooling: the reference against values worked out by hand, what is refused, where the pass
 // makes it and where not, and the device's body against the reference over the stand-in.
-#include "compiler/passes/pool_by_sums.h"
+#include "compiler/passes/fuse/pool_by_sums.h"
 
 #include "compiler/ops/operator.h"
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
 #include "compiler/select/cost.h"
 #include "kernels/product/gemv.h"
 #include "test/kernels/heavy_bench.h"

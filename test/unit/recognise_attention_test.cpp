@@ -1,5 +1,5 @@
 // recognise_attention: two products with a softmax between them, as exporters write them, become one Attention.
-#include "compiler/passes/recognise_attention.h"
+#include "compiler/passes/recognise/recognise_attention.h"
 
 #include "compiler/select/cost.h"
 #include "test/support/check_pass.h"

@@ -1,8 +1,8 @@
 // Group normalisation through a flattened map becomes a normalisation of the map's groups, and the map stays in its order.
-#include "compiler/passes/regroup_normalizations.h"
+#include "compiler/passes/recognise/regroup_normalizations.h"
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/recognise_normalizations.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/recognise/recognise_normalizations.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "compiler/passes/fuse_self_attention.h"
+#include "compiler/passes/fuse/fuse_self_attention.h"
 #include "compiler/select/fit_vdevice.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"

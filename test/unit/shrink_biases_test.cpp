@@ -1,5 +1,5 @@
 // A bias of attention is made once for all queries or heads for which it is the same.
-#include "compiler/passes/shrink_biases.h"
+#include "compiler/passes/tidy/shrink_biases.h"
 
 #include "test/support/check_pass.h"
 

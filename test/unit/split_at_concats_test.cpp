@@ -1,10 +1,10 @@
 // Chains behind a Concat that are computed for each of its operands.
-#include "compiler/passes/split_at_concats.h"
+#include "compiler/passes/fuse/split_at_concats.h"
 
 #include <fmt/format.h>
 
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/fuse_elementwise.h"
+#include "compiler/passes/fuse/fuse_elementwise.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

@@ -1,12 +1,12 @@
 // Convolutions with taps that are far apart, one tap after another.
-#include "compiler/passes/split_dilated.h"
+#include "compiler/passes/fuse/split_dilated.h"
 
 #include <fmt/format.h>
 
 #include <limits>
 
-#include "compiler/passes/assign_layout.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

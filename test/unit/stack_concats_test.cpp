@@ -1,9 +1,9 @@
 // Channel shuffles: the operands of a Concat are put one in turn, where they are made.
-#include "compiler/passes/stack_concats.h"
+#include "compiler/passes/views/stack_concats.h"
 
 #include <fmt/format.h>
 
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

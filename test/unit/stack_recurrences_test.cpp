@@ -1,6 +1,6 @@
 // What stack_recurrences promises: the same answers, layers joined where the cost says so and only where no other path makes a
 // cycle of it, and the input's product ahead where that is cheaper.
-#include "compiler/passes/stack_recurrences.h"
+#include "compiler/passes/recognise/recurrences/stack_recurrences.h"
 
 #include <functional>
 #include <optional>

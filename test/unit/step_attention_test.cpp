@@ -1,6 +1,6 @@
 // StepAttention: the reference, what is refused, the pass that makes it of Attention behind a Concat, and the device body against the
 // reference over the stand-in.
-#include "compiler/passes/step_attention.h"
+#include "compiler/passes/recognise/step_attention.h"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Which buffers of a program in tf32 may be f16: bounds that hold for every input, and readers that round anyway.
-#include "compiler/passes/value_bounds.h"
+#include "compiler/passes/place/value_bounds.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "compiler/ops/number.h"
 #include "compiler/ops/ops.h"
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "kernels/narrow.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"

@@ -6,8 +6,8 @@
 
 #include "codegen/codegen.h"
 #include "codegen/weights.h"
-#include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/place/narrow_activations.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/select/records.h"

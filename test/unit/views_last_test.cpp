@@ -1,7 +1,7 @@
 // Steps behind views of a product come before the views, where an epilogue finds them.
-#include "compiler/passes/views_last.h"
+#include "compiler/passes/views/views_last.h"
 
-#include "compiler/passes/fuse_epilogue.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

@@ -1,13 +1,13 @@
 // Models of half precision: f32 between their inputs and outputs, which keep 16 bits.
-#include "compiler/passes/widen_halves.h"
+#include "compiler/passes/tidy/widen_halves.h"
 
 #include <array>
 #include <cstring>
 
 #include "compiler/ops/ops.h"
-#include "compiler/passes/assign_layout.h"
-#include "compiler/passes/narrow_activations.h"
-#include "compiler/passes/remove_identities.h"
+#include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/narrow_activations.h"
+#include "compiler/passes/tidy/remove_identities.h"
 #include "test/support/check_pass.h"
 
 namespace tamp::test {

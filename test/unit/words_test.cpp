@@ -6,7 +6,7 @@
 #include <array>
 #include <functional>
 
-#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/place/assign_layout.h"
 #include "compiler/schedule/races.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/text.h"

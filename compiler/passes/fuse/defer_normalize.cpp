@@ -1,0 +1,308 @@
+#include "compiler/passes/fuse/defer_normalize.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/by_kind.h"
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/row_products.h"
+
+namespace tamp::passes {
+namespace {
+
+constexpr double kLeastDeferredGainUs = 2;  // a further body in the program costs what no estimate holds
+
+// Which rows, and how the products read them: all of them as they are; those that may be bounded as they are; all of them rounded.
+enum class DeferredRows : uint8_t { all, bounded, rounded };
+
+enum class DeferredResidual : uint8_t { none, input, inside };  // an input of the model may lie in another type than the results
+
+// Rows, columns, k of the product in front (of a convolution its taps, negative), its residual, columns of the products behind.
+using DeferredKind = std::tuple<int64_t, int64_t, int64_t, DeferredResidual, std::vector<int64_t>>;
+
+struct Deferred {
+  size_t maker, normalize;
+  std::vector<size_t> products;  // behind
+  DeferredKind kind;
+};
+
+bool is_maker(const Graph& graph, const ROperator& rop) {
+  if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs))
+    return graph.tensor(rop.outputs[0]).dtype == DType::f32 && !feed->keeps_moments && !feed->normalize_result;
+  return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
+}
+// A depthwise convolution of a map, whose pixels are rows.
+bool is_maker_of_pixels(const Graph& graph, const ROperator& rop) {
+  const auto* conv = std::get_if<Conv>(&rop.attrs);
+  if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;
+  const Tensor &x = graph.tensor(rop.inputs[0]), &made = graph.tensor(rop.outputs[0]);
+  return made.shape.size() == 4 && made.dtype == DType::f32 && conv->group == x.shape[1] && made.shape[1] == x.shape[1] &&
+         is_row_or_none(graph, rop.epilogue.bias, x.shape[1]) && !rop.epilogue.residual.valid() &&
+         rop.epilogue.activation == Activation::none;
+}
+// Whether the result has its operand's pixels as rows.
+bool makes_rows_of_pixels(const ROperator& rop) {
+  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
+  return transpose && transpose->perm == std::vector<int64_t>{0, 2, 3, 1};
+}
+
+class DeferredMatcher {
+ public:
+  DeferredMatcher(const Graph& graph, DeferredRows rows) : graph_(graph), uses_(uses_of(graph)), rows_(rows) {}
+
+  std::optional<Deferred> match(size_t at) const {
+    const ROperator& rop = graph_.rops[at];
+    if (!normalizes_rows(graph_, rop)) return std::nullopt;
+    const Shape& shape = graph_.tensor(rop.inputs[0]).shape;
+    const int64_t columns = shape.back(), rows = element_count(shape) / std::max<int64_t>(1, columns);
+    if (columns == 0 || columns % kMomentColumns != 0 || rows == 0) return std::nullopt;
+    const ROperatorId maker = maker_of_rows(rop.inputs[0], columns);
+    if (!maker.valid()) return std::nullopt;
+    const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
+    if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    if (!of_pixels && !has_whole_rows(graph_.tensor(graph_.rop(maker).outputs[0]).shape, columns)) return std::nullopt;
+    const bool is_feed_forward = std::holds_alternative<FeedForward>(graph_.rop(maker).attrs);
+    if (rows_ == DeferredRows::rounded && is_feed_forward) return std::nullopt;
+    if (rows_ == DeferredRows::bounded && (of_pixels || is_feed_forward || adds_unbounded(graph_.rop(maker)))) return std::nullopt;
+    if (rows > kMostDeferredRows) return std::nullopt;
+    Deferred found{maker.index(), at, {}, {}};
+    collect_products(rop.outputs[0], columns, found.products);
+    if (found.products.empty()) return std::nullopt;
+    std::vector<int64_t> behind;
+    for (const size_t product : found.products) behind.push_back(graph_.tensor(graph_.rops[product].outputs[0]).shape.back());
+    const ROperator& front = graph_.rop(maker);
+    const int64_t k = of_pixels ? -element_count(std::get<Conv>(front.attrs).kernel) : graph_.tensor(front.inputs[0]).shape.back();
+    found.kind = {rows, columns, k, residual_of_maker(front), behind};
+    return found;
+  }
+
+ private:
+  // Whether the residual is not known to be normalised. A sum of such rows is not bounded (passes/value_bounds).
+  bool adds_unbounded(const ROperator& maker) const {
+    TensorId residual = maker.epilogue.residual;
+    if (!residual.valid()) return false;
+    while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
+      residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
+    const ROperatorId from = uses_.producer[residual.index()];
+    if (!from.valid()) return graph_.tensor(residual).role != Role::constant;
+    const OpAttrs& attrs = graph_.rop(from).attrs;
+    return !std::holds_alternative<Normalize>(attrs) && !std::holds_alternative<NormalizedMatMul>(attrs);
+  }
+  DeferredResidual residual_of_maker(const ROperator& maker) const {
+    const bool is_feed_forward = std::holds_alternative<FeedForward>(maker.attrs);
+    TensorId residual = is_feed_forward ? operand(maker, kFeedResidual) : maker.epilogue.residual;
+    if (!residual.valid()) return DeferredResidual::none;
+    while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
+      residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
+    return graph_.tensor(residual).role == Role::input ? DeferredResidual::input : DeferredResidual::inside;
+  }
+  // Whether rows of so many columns are one or several of the maker's rows side by side, of whose columns there are moments.
+  static bool has_whole_rows(const Shape& made, int64_t columns) {
+    return made.back() > 0 && made.back() % kMomentColumns == 0 && columns % made.back() == 0;
+  }
+  // Apart from what keeps the elements' order, and from the Transpose of a map whose pixels are the rows.
+  ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
+    bool keeps_rows = true;
+    ROperatorId maker = uses_.producer[rows.index()];
+    while (maker.valid() && keeps_order(graph_, graph_.rop(maker))) {
+      const TensorId from = graph_.rop(maker).inputs[0];
+      keeps_rows &= !graph_.tensor(from).shape.empty() && graph_.tensor(from).shape.back() == columns;
+      maker = uses_.producer[from.index()];
+    }
+    if (!maker.valid() || !makes_rows_of_pixels(graph_.rop(maker))) return maker;
+    if (!keeps_rows) return {};
+    const ROperatorId front = uses_.producer[graph_.rop(maker).inputs[0].index()];
+    return front.valid() && is_maker_of_pixels(graph_, graph_.rop(front)) ? front : ROperatorId();
+  }
+  void collect_products(TensorId rows, int64_t columns, std::vector<size_t>& products) const {
+    for (const ROperatorId reader : uses_.consumers[rows.index()]) {
+      const ROperator& rop = graph_.rop(reader);
+      if (keeps_order(graph_, rop)) {
+        const Shape& shape = graph_.tensor(rop.outputs[0]).shape;
+        if (!shape.empty() && shape.back() == columns) collect_products(rop.outputs[0], columns, products);
+      } else if (is_row_product(graph_, rop) && rop.inputs[0] == rows && rop.epilogue.residual != rows) {
+        products.push_back(reader.index());
+      }
+    }
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+  DeferredRows rows_;
+};
+
+std::vector<Deferred> deferrals_of(const Graph& graph, DeferredRows rows) {
+  const DeferredMatcher matcher(graph, rows);
+  std::vector<bool> taken(graph.rops.size(), false);
+  std::vector<Deferred> matches;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    std::optional<Deferred> match = matcher.match(i);
+    if (!match || taken[match->maker]) continue;
+    taken[match->maker] = true;
+    matches.push_back(*std::move(match));
+  }
+  return matches;
+}
+
+// Makes the products on both sides of one Normalize MomentMatMuls, and a convolution in front of it a MomentConv.
+class Deferral {
+ public:
+  Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match, bool rounds)
+      : graph_(graph), views_(views), match_(match), rounds_(rounds) {}
+
+  void apply() {
+    ROperator& maker = graph_.rops[match_.maker];
+    const TensorId moments = keep_moments(maker);
+    TensorId rounded;
+    if (rounds_) {
+      const Tensor& made = graph_.tensor(maker.outputs[0]);
+      rounded = add_like(graph_, maker.outputs[0], made.name + ".rounded", made.shape);
+      maker.outputs.push_back(rounded);
+    }
+    for (const size_t product : match_.products) take_moments(graph_.rops[product], moments, rounded);
+  }
+
+ private:
+  // What a MatMul is as a MomentMatMul, whose bias, residual and activation are no epilogue.
+  static MomentMatMul as_moment_matmul(ROperator& product) {
+    if (const auto* done = std::get_if<MomentMatMul>(&product.attrs)) return *done;
+    const auto matmul = std::get<MatMul>(product.attrs);
+    MomentMatMul op;
+    op.trans_b = matmul.trans_b;
+    op.alpha = matmul.alpha;
+    op.activation = {product.epilogue.activation, product.epilogue.a, product.epilogue.b};
+    product.inputs.resize(kMomentMoments);
+    product.inputs[kMomentBias] = product.epilogue.bias;
+    product.inputs[kMomentResidual] = product.epilogue.residual;
+    product.epilogue = {};
+    return op;
+  }
+  static void drop_missing(ROperator& product) { product.inputs = without_last_none(std::move(product.inputs)); }
+
+  TensorId keep_moments(ROperator& maker) {
+    const auto* const conv = std::get_if<Conv>(&maker.attrs);
+    if (!conv) return keep_moments_of_product(maker);
+    maker.attrs = MomentConv{conv->kernel, conv->strides, conv->dilations, conv->pads_begin, conv->pads_end, rounds_};
+    if (maker.epilogue.bias.valid()) maker.inputs.push_back(maker.epilogue.bias);
+    maker.epilogue = {};
+    const Shape& map = graph_.tensor(maker.outputs[0]).shape;
+    return add_moments(maker, {map[0] * map[2] * map[3], map[1] / kMomentColumns, 2});
+  }
+  TensorId add_moments(ROperator& maker, const Shape& shape) {
+    const TensorId moments = add_like(graph_, maker.outputs[0], graph_.tensor(maker.outputs[0]).name + ".moments", shape);
+    maker.outputs.push_back(moments);
+    return moments;
+  }
+  TensorId keep_moments_of_product(ROperator& maker) {
+    const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
+    const Shape moments = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
+    if (auto* const feed = std::get_if<FeedForward>(&maker.attrs)) {
+      feed->keeps_moments = true;
+      return add_moments(maker, moments);
+    }
+    MomentMatMul op = as_moment_matmul(maker);
+    op.keeps_moments = true;
+    op.keeps_rounded = rounds_;
+    maker.attrs = op;
+    drop_missing(maker);
+    return add_moments(maker, moments);
+  }
+
+  void take_moments(ROperator& product, TensorId moments, TensorId rounded) {
+    const ROperator& normalize = graph_.rops[match_.normalize];
+    const auto& norm = std::get<Normalize>(normalize.attrs);
+    MomentMatMul op = as_moment_matmul(product);
+    op.normalize = true;
+    op.centered = norm.centered;
+    op.epsilon = norm.epsilon;
+    product.attrs = op;
+    product.inputs.resize(kMomentMoments + 1);
+    const Shape shape = graph_.tensor(product.inputs[0]).shape;
+    fold(product, op, operand(normalize, 1), operand(normalize, 2));
+    product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
+    const Shape matrix = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
+    product.inputs[kMomentMoments] = in_shape(graph_, views_, moments, matrix);
+    if (rounded.valid()) product.inputs.push_back(in_shape(graph_, views_, rows_of_made(rounded), shape));
+    prepend_origin(product, normalize);
+  }
+
+  // Multiplies row k of the weights by scale[k], and adds the shift's product to the bias.
+  void fold(ROperator& product, const MomentMatMul& op, TensorId scale, TensorId shift) {
+    const Tensor weights = graph_.tensor(product.inputs[1]);
+    const float* const data = f32_data(weights);
+    const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
+    // In the order of memory: lines are rows of k, or with trans_b columns.
+    const size_t lines = op.trans_b ? columns : k, length = op.trans_b ? k : columns;
+    if (shift.valid()) {
+      std::vector<double> sums(columns, 0);
+      const float* const shifts = f32_data(graph_.tensor(shift));
+      for (size_t line = 0; line < lines; ++line) {
+        const float* const values = data + line * length;
+        if (op.trans_b) {
+          for (size_t i = 0; i < length; ++i) sums[line] += static_cast<double>(shifts[i]) * values[i];
+        } else {
+          for (size_t i = 0; i < length; ++i) sums[i] += static_cast<double>(shifts[line]) * values[i];
+        }
+      }
+      std::vector<float> bias;
+      const TensorId own = product.inputs[kMomentBias];
+      for (size_t i = 0; i < columns; ++i)
+        bias.push_back(static_cast<float>(op.alpha * sums[i] + (own.valid() ? f32_data(graph_.tensor(own))[i] : 0.0F)));
+      product.inputs[kMomentBias] = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
+    }
+    if (!scale.valid()) return;
+    std::vector<float> scaled(lines * length);
+    const float* const scales = f32_data(graph_.tensor(scale));
+    for (size_t line = 0; line < lines; ++line) {
+      const size_t first = line * length;
+      for (size_t i = 0; i < length; ++i) scaled[first + i] = data[first + i] * scales[op.trans_b ? i : line];
+    }
+    product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
+  }
+
+  // What the maker made, with its pixels as rows.
+  TensorId rows_of_made(TensorId made) {
+    if (!std::holds_alternative<MomentConv>(graph_.rops[match_.maker].attrs)) return made;
+    const Shape& map = graph_.tensor(made).shape;
+    const TensorId rows = add_like(graph_, made, graph_.tensor(made).name + ".rows", {map[0], map[2], map[3], map[1]});
+    ROperator view;
+    view.name = graph_.tensor(rows).name;
+    view.attrs = Transpose{{0, 2, 3, 1}};
+    view.inputs = {made};
+    view.outputs = {rows};
+    views_.push_back(std::move(view));
+    return rows;
+  }
+
+  Graph& graph_;
+  std::vector<ROperator>& views_;
+  const Deferred& match_;
+  bool rounds_;
+};
+
+Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches, bool rounds) {
+  std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
+  for (const Deferred& match : matches) Deferral(graph, views, match, rounds).apply();
+  graph.rops.insert(graph.rops.end(), views.begin(), views.end());
+  return remove_dead(sort_topologically(std::move(graph)));
+}
+
+}  // namespace
+
+Graph defer_normalize(Graph graph, const GraphEstimator& estimator, bool rounds) {
+  if (!estimator) return graph;
+  const auto change = [&](DeferredRows rows) {
+    const bool rounded = rows == DeferredRows::rounded;
+    graph = change_by_kind(
+        std::move(graph), estimator, kLeastDeferredGainUs, [&](const Graph& from) { return deferrals_of(from, rows); },
+        [&](const Graph& from, const std::vector<Deferred>& matches) { return std::optional(with_deferrals(from, matches, rounded)); });
+  };
+  change(rounds ? DeferredRows::bounded : DeferredRows::all);
+  if (rounds) change(DeferredRows::rounded);
+  return graph;
+}
+
+}  // namespace tamp::passes

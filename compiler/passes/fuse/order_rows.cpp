@@ -1,0 +1,240 @@
+#include "compiler/passes/fuse/order_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/ops.h"
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/row_products.h"
+#include "compiler/passes/views/row_work.h"
+
+namespace tamp::passes {
+namespace {
+
+// The rows that a Normalize puts side by side, if it takes each row of its operand once: its result's row-major order of them.
+std::optional<std::vector<int64_t>> order_of(const Graph& graph, const ROperator& rop) {
+  if (!std::holds_alternative<Normalize>(rop.attrs) || !operand(rop, kNormalizeRows).valid()) return std::nullopt;
+  const Tensor &x = graph.tensor(rop.inputs[0]), &table = graph.tensor(rop.inputs[kNormalizeRows]);
+  if (table.shape.size() != 2 || table.shape[1] < 2) return std::nullopt;
+  return permutation_of(table, x.shape[0]);
+}
+
+// All rOperators that work on the same rows, found from one of their tensors.
+class RowsOfStage {
+ public:
+  RowsOfStage(const Graph& graph, const Uses& uses, int64_t rows) : graph_(graph), uses_(uses), rows_(rows) {}
+
+  // False where anything stands in the way of another order.
+  bool take(TensorId from) {
+    std::vector<TensorId> open = {from};
+    while (!open.empty()) {
+      const TensorId id = open.back();
+      open.pop_back();
+      if (!id.valid()) return false;
+      if (!seen_.insert(id).second) continue;
+      const Tensor& tensor = graph_.tensor(id);
+      if (tensor.dtype != DType::f32 || tensor.role != Role::activation || uses_.is_output[id.index()]) return false;
+      if (tensor.shape.empty() || element_count(tensor.shape) % rows_ != 0) return false;
+      if (!take_maker(id, open)) return false;
+      for (const ROperatorId reader : uses_.consumers[id.index()]) {
+        if (!take_reader(id, reader, open)) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<size_t> takers;  // by a table of rows of this stage
+  std::vector<size_t> givers;  // Normalizes that make rows of this stage, by a table or from a map's pixels
+
+ private:
+  bool has_rows(TensorId id) const { return is_matrix(graph_.tensor(id).shape); }
+  bool is_matrix(const Shape& shape) const { return !shape.empty() && shape.back() * rows_ == element_count(shape); }
+
+  static void note(std::vector<size_t>& list, size_t rop) {
+    if (std::find(list.begin(), list.end(), rop) == list.end()) list.push_back(rop);
+  }
+
+  // The operands that have the result's rows, of an rOperator that works on each row alone; none for any other.
+  std::optional<std::vector<TensorId>> mains_of(const ROperator& rop) const {
+    if (keeps_order(graph_, rop)) return std::vector<TensorId>{rop.inputs[0]};
+    if (!has_rows(rop.outputs[0])) return std::nullopt;
+    std::vector<TensorId> mains;
+    if (is_row_product(graph_, rop)) {
+      mains = {rop.inputs[0]};
+      if (rop.epilogue.residual.valid()) mains.push_back(rop.epilogue.residual);
+    } else if (std::holds_alternative<FeedForward>(rop.attrs) && rop.outputs.size() == 1) {
+      mains = {rop.inputs[0]};
+      if (const TensorId residual = operand(rop, kFeedResidual); residual.valid()) mains.push_back(residual);
+    } else if (const std::optional<RowWork> work = row_work(graph_, rop)) {
+      for (const size_t i : work->mains) mains.push_back(rop.inputs[i]);
+    } else {
+      return std::nullopt;
+    }
+    for (const TensorId main : mains) {
+      if (!has_rows(main)) return std::nullopt;
+    }
+    return mains;
+  }
+
+  // The SelfAttention whose result the Transpose gives row by row.
+  const ROperator* attention_behind(const ROperator& rop) const {
+    const auto* const transpose = std::get_if<Transpose>(&rop.attrs);
+    if (!transpose || transpose->perm != std::vector<int64_t>{1, 0, 2}) return nullptr;
+    const ROperatorId maker = uses_.maker_for_one(rop.inputs[0]);
+    return maker.valid() && is_stage_attention(graph_.rop(maker)) ? &graph_.rop(maker) : nullptr;
+  }
+  bool is_stage_attention(const ROperator& rop) const {
+    return std::holds_alternative<SelfAttention>(rop.attrs) && has_rows(rop.inputs[0]) && operand(rop, kSelfRowTable).valid() &&
+           is_constant(graph_, rop.inputs[kSelfRowTable]);
+  }
+  // Of rows that a map's pixels are.
+  bool begins_at_map(const ROperator& rop) const {
+    if (!normalizes_rows(graph_, rop)) return false;
+    const ROperatorId maker = uses_.producer[rop.inputs[0].index()];
+    const auto* const transpose = maker.valid() ? std::get_if<Transpose>(&graph_.rop(maker).attrs) : nullptr;
+    return transpose != nullptr && transpose->perm == std::vector<int64_t>{0, 2, 3, 1};
+  }
+
+  bool take_maker(TensorId id, std::vector<TensorId>& open) {
+    const ROperatorId maker = uses_.producer[id.index()];
+    if (!maker.valid()) return false;
+    const ROperator& rop = graph_.rop(maker);
+    if (const ROperator* const attention = attention_behind(rop)) {
+      note(takers, static_cast<size_t>(attention - graph_.rops.data()));
+      open.push_back(attention->inputs[0]);
+      return true;
+    }
+    if (std::holds_alternative<Normalize>(rop.attrs) && has_rows(id)) {
+      if (operand(rop, kNormalizeRows).valid() ? is_constant(graph_, rop.inputs[kNormalizeRows]) : begins_at_map(rop)) {
+        note(givers, maker.index());
+        return true;
+      }
+    }
+    const std::optional<std::vector<TensorId>> mains = mains_of(rop);
+    if (mains) open.insert(open.end(), mains->begin(), mains->end());
+    return mains.has_value();
+  }
+
+  bool take_reader(TensorId id, ROperatorId reader, std::vector<TensorId>& open) {
+    const ROperator& rop = graph_.rop(reader);
+    if (is_stage_attention(rop) && rop.inputs[0] == id) {
+      note(takers, reader.index());
+      const std::vector<ROperatorId>& behind = uses_.consumers[rop.outputs[0].index()];
+      if (behind.size() != 1 || attention_behind(graph_.rop(behind[0])) == nullptr) return false;
+      open.push_back(graph_.rop(behind[0]).outputs[0]);
+      return true;
+    }
+    if (std::holds_alternative<Normalize>(rop.attrs) && operand(rop, kNormalizeRows).valid()) {
+      note(takers, reader.index());
+      return rop.inputs[0] == id && has_rows(id) && is_constant(graph_, rop.inputs[kNormalizeRows]);
+    }
+    const std::optional<std::vector<TensorId>> mains = mains_of(rop);
+    if (!mains || std::find(mains->begin(), mains->end(), id) == mains->end()) return false;
+    open.push_back(rop.outputs[0]);
+    return true;
+  }
+
+  const Graph& graph_;
+  const Uses& uses_;
+  int64_t rows_;
+  std::set<TensorId> seen_;
+};
+
+class Ordering {
+ public:
+  // Row order[i] becomes row i.
+  Ordering(Graph& graph, std::vector<int64_t> order) : graph_(graph), order_(std::move(order)), place_(order_.size()) {
+    for (size_t i = 0; i < order_.size(); ++i) place_[static_cast<size_t>(order_[i])] = static_cast<int64_t>(i);
+  }
+
+  void apply(size_t normalize, const RowsOfStage& stage) {
+    put_side_by_side(graph_.rops[normalize]);
+    for (const size_t taker : stage.takers) {
+      if (taker == normalize) continue;
+      ROperator& rop = graph_.rops[taker];
+      TensorId& table = rop.inputs[std::holds_alternative<Normalize>(rop.attrs) ? kNormalizeRows : kSelfRowTable];
+      table = with_table(table, [&](const int64_t* from, size_t i) { return place_[static_cast<size_t>(from[i])]; });
+    }
+    for (const size_t giver : stage.givers) give_in_order(giver);
+    graph_.rops.insert(graph_.rops.end(), views_.begin(), views_.end());
+    graph_ = remove_dead(sort_topologically(std::move(graph_)));
+  }
+
+ private:
+  void put_side_by_side(ROperator& rop) {
+    const Shape shape = graph_.tensor(rop.outputs[0]).shape;
+    rop.inputs.resize(kNormalizeRows);
+    rop.inputs = without_last_none(std::move(rop.inputs));
+    rop.inputs[0] = in_shape(graph_, views_, rop.inputs[0], shape);
+  }
+  void give_in_order(size_t giver) {
+    ROperator& rop = graph_.rops[giver];
+    if (const TensorId table = operand(rop, kNormalizeRows); table.valid()) {
+      const auto parts = static_cast<size_t>(element_count(graph_.tensor(table).shape)) / order_.size();
+      rop.inputs[kNormalizeRows] = with_table(
+          table, [&](const int64_t* from, size_t i) { return from[static_cast<size_t>(order_[i / parts]) * parts + i % parts]; });
+      return;
+    }
+    // The pixels of a map: a Normalize of a matrix takes rows by a table.
+    const TensorId made = rop.outputs[0];
+    const Shape shape = graph_.tensor(made).shape, matrix = {static_cast<int64_t>(order_.size()), shape.back()};
+    rop.inputs.resize(kNormalizeRows + 1);
+    rop.inputs[0] = in_shape(graph_, views_, rop.inputs[0], matrix);
+    rop.inputs[kNormalizeRows] = add_table(rop.name, {matrix[0]}, order_);
+    std::get<Normalize>(rop.attrs).axes = {1};
+    if (shape == matrix) return;
+    rop.outputs = {add_like(graph_, made, graph_.tensor(made).name + ".ordered" + std::to_string(graph_.tensors.size()), matrix)};
+    ROperator view;
+    view.name = graph_.tensor(made).name;
+    view.attrs = Reshape{shape};
+    view.inputs = rop.outputs;
+    view.outputs = {made};
+    views_.push_back(std::move(view));
+  }
+
+  template <class Value>
+  TensorId with_table(TensorId table, const Value& value) {
+    const Tensor old = graph_.tensor(table);
+    std::vector<int64_t> values;
+    for (size_t i = 0; i < static_cast<size_t>(element_count(old.shape)); ++i) values.push_back(value(i64_data(old), i));
+    return add_table(old.name, old.shape, values);
+  }
+  TensorId add_table(const std::string& name, const Shape& shape, const std::vector<int64_t>& values) {
+    Bytes bytes(values.size() * sizeof(int64_t));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return add_constant(graph_, name + ".order" + std::to_string(graph_.tensors.size()), DType::i64, shape, std::move(bytes));
+  }
+
+  Graph& graph_;
+  std::vector<int64_t> order_, place_;
+  std::vector<ROperator> views_;
+};
+
+// The last stage whose rows can be in another order.
+bool order_one(Graph& graph) {
+  const Uses uses = uses_of(graph);
+  for (size_t at = graph.rops.size(); at-- > 0;) {
+    std::optional<std::vector<int64_t>> order = order_of(graph, graph.rops[at]);
+    if (!order) continue;
+    RowsOfStage stage(graph, uses, static_cast<int64_t>(order->size()));
+    if (!stage.take(graph.rops[at].inputs[0])) continue;
+    Ordering(graph, *std::move(order)).apply(at, stage);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Graph order_rows(Graph graph) {
+  while (order_one(graph)) {
+  }
+  return graph;
+}
+
+}  // namespace tamp::passes

@@ -1,0 +1,58 @@
+#include "compiler/passes/fuse/sum_channels.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compiler/support/error.h"
+
+namespace tamp::passes {
+
+bool is_f32_map(const Graph& graph, TensorId id) { return graph.tensor(id).dtype == DType::f32 && graph.tensor(id).shape.size() == 4; }
+
+bool is_mean_of_channels(const Graph& graph, const ROperator& rop) {
+  const auto* reduce = std::get_if<Reduce>(&rop.attrs);
+  return reduce && reduce->kind == ReduceKind::mean && reduce->axes == std::vector<int64_t>{2, 3} && is_f32_map(graph, rop.inputs[0]);
+}
+
+ActivationCall activation_call(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
+
+std::vector<std::vector<int64_t>> tiles_for_sums(const Shape& map) {
+  std::vector<std::vector<int64_t>> tiles;
+  for (const int64_t columns : {1, 2, 3, 4, 6, 8}) {
+    const int64_t w = (map[3] + columns - 1) / columns;
+    for (const int64_t pixels : {12, 16, 24, 32, 48, 64, 96, 128}) {
+      const int64_t most = std::min(pixels / w, map[2]);
+      if (most == 0) continue;
+      const int64_t rows = (map[2] + most - 1) / most;  // of tiles
+      std::vector<int64_t> tile = {(map[2] + rows - 1) / rows, w};
+      if (std::find(tiles.begin(), tiles.end(), tile) == tiles.end()) tiles.push_back(std::move(tile));
+    }
+  }
+  return tiles;
+}
+
+TensorId add_sums(Graph& graph, const Tensor& map) {
+  Tensor sums;
+  sums.name = map.name + ".sums";
+  sums.dtype = DType::f32;
+  return add_tensor(graph, std::move(sums));
+}
+
+Shape shape_of_sums(const Shape& map, const std::vector<int64_t>& tile) {
+  return {map[0], map[1], ((map[2] + tile[0] - 1) / tile[0]) * ((map[3] + tile[1] - 1) / tile[1])};
+}
+
+ROperator summed_conv(const ROperator& rop, TensorId sums, const std::vector<int64_t>& tile) {
+  const auto& conv = std::get<Conv>(rop.attrs);
+  const Epilogue& epilogue = rop.epilogue;
+  TAMP_CHECK(!epilogue.residual.valid() || !epilogue.residual_after_activation, "a SummedConv adds '" + rop.name + "'s residual last");
+  ROperator made = rop;
+  made.attrs =
+      SummedConv{conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, conv.group, activation_call(epilogue), tile};
+  made.inputs = without_last_none({rop.inputs[0], rop.inputs[1], epilogue.bias, epilogue.residual});
+  made.epilogue = {};
+  made.outputs.push_back(sums);
+  return made;
+}
+
+}  // namespace tamp::passes

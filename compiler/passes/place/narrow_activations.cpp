@@ -1,0 +1,187 @@
+#include "compiler/passes/place/narrow_activations.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "compiler/support/error.h"
+
+namespace tamp::passes {
+namespace {
+
+class Narrowing {
+ public:
+  Narrowing(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may)
+      : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()) {
+    TAMP_CHECK(to == DType::f16 || to == DType::bf16, "activations of other types than f16 and bf16");
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const BufferId buffer = graph_.tensors[i].place.buffer;
+      if (buffer.valid()) tensors_[buffer.index()].push_back(i);
+    }
+    for (size_t b = 0; b < graph_.buffers.size(); ++b) {
+      const Buffer& buffer = graph_.buffers[b];
+      const auto is_f32 = [&](size_t i) { return graph_.tensors[i].dtype == DType::f32; };
+      if (port_type(buffer) == to) set(b, to);
+      if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
+      if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
+      tried_.push_back(b);
+      if (may.empty() || may[b]) set(b, to);
+    }
+  }
+
+  Graph run() {
+    settle_all();
+    int64_t all = 0, narrow = 0;
+    for (const size_t b : tried_) {
+      all += graph_.buffers[b].elements;
+      narrow += graph_.buffers[b].narrowed ? graph_.buffers[b].elements : 0;
+    }
+    for (const ROperator& rop : graph_.rops) {
+      const int64_t kept = kept_to_itself(rop);
+      all += kept;
+      narrow += kept;
+    }
+    if (narrow * 2 < all) {
+      for (const size_t b : tried_) set(b, DType::f32);
+      settle_all();  // ports may be narrow still
+    }
+    cast_ports();
+    return std::move(graph_);
+  }
+
+ private:
+  void settle_all() {
+    // A buffer is widened once at most, so this ends.
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const ROperator& rop : graph_.rops) changes |= settle(rop);
+    }
+  }
+
+  // Elements of rows that a FeedForward or a SelfAttention keeps in shared memory, where they have 16 bits. As results of rOperators of
+  // their own they would be narrow, too.
+  int64_t kept_to_itself(const ROperator& rop) const {
+    const auto rows_of = [&](size_t weights, bool normalizes) {
+      const Shape& w = graph_.tensor(rop.inputs[weights]).shape;
+      const int64_t rows = element_count(graph_.tensor(rop.inputs[0]).shape) / std::max<int64_t>(1, w[0]);
+      return rows * (w[1] + (normalizes ? w[0] : 0));
+    };
+    if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs)) return rows_of(kFeedFirstWeights, feed->normalize);
+    return std::holds_alternative<SelfAttention>(rop.attrs) ? rows_of(kSelfWeights, true) : 0;
+  }
+
+  // The type of an input or output for callers, where it is not the tensor's; else f32.
+  DType port_type(const Buffer& buffer) const {
+    if (buffer.kind != BufferKind::input && buffer.kind != BufferKind::output) return DType::f32;
+    const std::vector<DType>& types = buffer.kind == BufferKind::input ? graph_.input_types : graph_.output_types;
+    const bool is_of_callers = !types.empty() && buffer.dtype == DType::f32;
+    return is_of_callers ? types[static_cast<size_t>(buffer.io_index)] : DType::f32;
+  }
+
+  // Gives ports that are f32 still their type for callers: what was in the port's buffer lies in memory of its own, and is cast.
+  void cast_ports() {
+    std::vector<ROperator> first, last;
+    const size_t buffers = graph_.buffers.size();
+    for (size_t b = 0; b < buffers; ++b) {
+      const DType type = port_type(graph_.buffers[b]);
+      if (type == DType::f32) continue;
+      const bool is_input = graph_.buffers[b].kind == BufferKind::input;
+      TensorId& port = (is_input ? graph_.inputs : graph_.outputs)[static_cast<size_t>(graph_.buffers[b].io_index)];
+      const TensorId inside = add_tensor(graph_, graph_.tensor(port));
+      if (!is_input) graph_.tensor(inside).role = Role::activation;
+      std::vector<size_t> moved = tensors_[b];
+      moved.push_back(inside.index());
+      Buffer memory = graph_.buffers[b];
+      memory.kind = BufferKind::arena;
+      memory.io_index = -1;
+      graph_.buffers[b].dtype = type;
+      const BufferId own(static_cast<int64_t>(graph_.buffers.size()));
+      graph_.buffers.push_back(memory);
+      const Placement place = graph_.tensor(port).place;
+      for (const size_t i : moved) graph_.tensors[i].place.buffer = own;
+      graph_.tensor(port).place = place;
+      graph_.tensor(port).dtype = type;
+      swap_uses(port, inside);
+      std::string name = graph_.tensor(port).name + ".cast";
+      while (std::any_of(graph_.rops.begin(), graph_.rops.end(), [&](const ROperator& rop) { return rop.name == name; })) name += "_";
+      graph_.tensor(inside).name = graph_.tensor(port).name + ".f32";
+      if (is_input) graph_.tensor(inside).role = Role::activation;
+      const auto [from, to] = is_input ? std::pair(port, inside) : std::pair(inside, port);
+      (is_input ? first : last)
+          .push_back({name, Elementwise{{{ElementwiseOp::cast, {0}}}, {}, graph_.tensor(to).dtype}, {}, {from}, {to}, {}});
+    }
+    graph_.rops.insert(graph_.rops.begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
+    graph_.rops.insert(graph_.rops.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
+  }
+  void swap_uses(TensorId from, TensorId to) {
+    const auto swap = [&](TensorId& id) { id = id == from ? to : id; };
+    for (ROperator& rop : graph_.rops) {
+      std::for_each(rop.inputs.begin(), rop.inputs.end(), swap);
+      std::for_each(rop.outputs.begin(), rop.outputs.end(), swap);
+      swap(rop.epilogue.bias);
+      swap(rop.epilogue.residual);
+    }
+  }
+
+  void set(size_t b, DType dtype) {
+    graph_.buffers[b].dtype = dtype;
+    graph_.buffers[b].narrowed = dtype != DType::f32;
+    for (const size_t i : tensors_[b]) graph_.tensors[i].dtype = dtype;
+  }
+  std::vector<size_t> narrowed(const std::vector<TensorId>& ids) const {
+    std::vector<size_t> found;
+    for (const TensorId id : ids) {
+      const BufferId buffer = graph_.tensor(id).place.buffer;
+      if (buffer.valid() && graph_.buffers[buffer.index()].narrowed) found.push_back(buffer.index());
+    }
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+  // Widens buffers until `rop` has a body. Returns whether any buffer was widened.
+  bool settle(const ROperator& rop) {
+    const std::vector<size_t> out = narrowed(rop.outputs), in = narrowed(reads_of(rop));
+    if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
+    for (const size_t b : out) {  // one of several results
+      const DType was = graph_.buffers[b].dtype;
+      if (out.size() == 1) break;
+      set(b, DType::f32);
+      if (takes_(graph_, rop)) return true;
+      set(b, was);
+    }
+    const auto widen_one_operand = [&] {
+      for (const size_t b : in) {
+        const DType was = graph_.buffers[b].dtype;
+        set(b, DType::f32);
+        if (takes_(graph_, rop)) return true;
+        set(b, was);
+      }
+      return false;
+    };
+    for (const std::vector<size_t>* some : {&out, &in}) {
+      if (some->empty()) continue;
+      if (some == &in && in.size() > 1 && widen_one_operand()) return true;
+      const DType was = graph_.buffers[some->front()].dtype;
+      for (const size_t b : *some) set(b, DType::f32);
+      if (takes_(graph_, rop)) return true;
+      if (some == &out)  // next try: widen only its operands
+        for (const size_t b : *some) set(b, was);
+    }
+    for (const size_t b : out) set(b, DType::f32);
+    return true;
+  }
+
+  Graph graph_;
+  const Takes& takes_;
+  std::vector<std::vector<size_t>> tensors_;  // of each buffer
+  std::vector<size_t> tried_;                 // buffers
+};
+
+}  // namespace
+
+Graph narrow_activations(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may) {
+  return Narrowing(std::move(graph), to, takes, may).run();
+}
+
+}  // namespace tamp::passes

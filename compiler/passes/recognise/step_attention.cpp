@@ -1,0 +1,242 @@
+#include "compiler/passes/recognise/step_attention.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+// The two operands of a Concat, or views of them.
+struct KeyParts {
+  TensorId past, own;
+};
+
+// x, where a tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin.
+struct Rotation {
+  TensorId x, cos, sin;
+};
+
+bool repeats(const ROperator& rop) {
+  const ElementwiseStep* const step = single_step(rop);
+  return step && step->op == ElementwiseOp::identity && rop.inputs.size() == 1;
+}
+
+class StepMaker {
+ public:
+  StepMaker(Graph graph, const Estimator& estimator) : graph_(std::move(graph)), estimator_(estimator), uses_(uses_of(graph_)) {}
+
+  Graph run() {
+    std::vector<ROperator> rops;
+    for (const ROperator& rop : graph_.rops) {
+      std::optional<ROperator> step = step_of(rop);
+      for (ROperator& view : made_) rops.push_back(std::move(view));
+      rops.push_back(step ? *std::move(step) : rop);
+      made_.clear();
+    }
+    graph_.rops = std::move(rops);
+    return remove_dead(std::move(graph_));
+  }
+
+ private:
+  // A tensor and a rOperator that makes it, which are forgotten if the step is not made.
+  TensorId add(ROperator rop, const std::string& name, const Shape& shape) {
+    rop.name = name;
+    rop.outputs = {add_like(graph_, rop.inputs[0], name, shape)};
+    made_.push_back(std::move(rop));
+    return made_.back().outputs[0];
+  }
+
+  const ROperator* maker_of(TensorId id) const {
+    if (id.index() >= uses_.producer.size() || !uses_.producer[id.index()].valid()) return nullptr;
+    return &graph_.rop(uses_.producer[id.index()]);
+  }
+
+  // The parts of the tensor along dimension `axis`, seen through the views between it and the Concat.
+  std::optional<KeyParts> parts_of(TensorId id, size_t axis, const std::string& name) {
+    const ROperator* const maker = maker_of(id);
+    if (!maker || graph_.tensor(id).dtype != DType::f32) return std::nullopt;
+    if (const auto* concat = std::get_if<Concat>(&maker->attrs)) {
+      if (static_cast<size_t>(concat->axis) != axis || maker->inputs.size() != 2) return std::nullopt;
+      return KeyParts{maker->inputs[0], maker->inputs[1]};
+    }
+    const std::optional<size_t> before = axis_before(*maker, axis);
+    if (!before) return std::nullopt;
+    const ROperator view = *maker;  // parts_of adds to the graph
+    const std::optional<KeyParts> parts = parts_of(view.inputs[0], *before, name);
+    if (!parts) return std::nullopt;
+    return KeyParts{view_of(view, parts->past, *before, axis, name + ".past"), view_of(view, parts->own, *before, axis, name + ".own")};
+  }
+
+  // Which dimension of a view's operand is dimension `axis` of its result; none if it is no such dimension, or no view.
+  std::optional<size_t> axis_before(const ROperator& view, size_t axis) const {
+    const Shape &from = graph_.tensor(view.inputs[0]).shape, &to = graph_.tensor(view.outputs[0]).shape;
+    if (const auto* transpose = std::get_if<Transpose>(&view.attrs)) return static_cast<size_t>(transpose->perm[axis]);
+    if (repeats(view) && from.size() == to.size() && from[axis] == to[axis]) return axis;
+    if (!std::holds_alternative<Reshape>(view.attrs)) return std::nullopt;
+    const auto in_front = [](const Shape& shape, size_t end) {
+      return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
+    };
+    for (size_t d = 0; d < from.size(); ++d) {
+      if (from[d] == to[axis] && from[d] > 1 && in_front(from, d) == in_front(to, axis)) return d;
+    }
+    return std::nullopt;
+  }
+
+  // The view of a part.
+  TensorId view_of(ROperator view, TensorId part, size_t before, size_t axis, const std::string& name) {
+    Shape shape = graph_.tensor(view.outputs[0]).shape;
+    shape[axis] = graph_.tensor(part).shape[before];
+    if (auto* reshape = std::get_if<Reshape>(&view.attrs)) reshape->shape = shape;
+    if (auto* repeated = std::get_if<Elementwise>(&view.attrs)) repeated->shape = shape;
+    view.inputs = {part};
+    return add(std::move(view), graph_.tensor(view.outputs[0]).name + name, shape);
+  }
+
+  // Looks for a rotation behind views of the tensor; x is seen through the same views.
+  std::optional<Rotation> rotation_of(TensorId id, const std::string& name) {
+    const ROperator* const maker = maker_or_made(id);
+    if (!maker) return std::nullopt;
+    if (std::optional<Rotation> found = rotation_by(*maker)) return found;
+    if (!std::holds_alternative<Reshape>(maker->attrs) && !std::holds_alternative<Transpose>(maker->attrs)) return std::nullopt;
+    const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
+    if (from.size() < 2 || to.size() < 2 || from.back() != to.back()) return std::nullopt;
+    ROperator view = *maker;
+    std::optional<Rotation> found = rotation_of(view.inputs[0], name);
+    if (!found) return std::nullopt;
+    // Heads that share keys may be rows of one matrix in the result; they are turned alike where the factors are of one row.
+    if (from[from.size() - 2] != to[to.size() - 2] && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
+    view.inputs = {found->x};
+    found->x = add(std::move(view), graph_.tensor(id).name + name, graph_.tensor(id).shape);
+    return found;
+  }
+  const ROperator* maker_or_made(TensorId id) const {
+    const auto found = std::find_if(made_.begin(), made_.end(), [&](const ROperator& rop) { return rop.outputs[0] == id; });
+    return found == made_.end() ? maker_of(id) : &*found;
+  }
+
+  const ROperator* step_by(TensorId id, ElementwiseOp op) const {
+    const ROperator* const maker = maker_of(id);
+    const ElementwiseStep* const step = maker ? single_step(*maker) : nullptr;
+    return step && step->op == op ? maker : nullptr;
+  }
+
+  std::optional<Rotation> rotation_by(const ROperator& rop) const {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || step->op != ElementwiseOp::add || rop.inputs.size() != 2) return std::nullopt;
+    for (const size_t i : {size_t{0}, size_t{1}}) {
+      const ROperator *const straight = step_by(rop.inputs[i], ElementwiseOp::mul), *const crossed =
+                                                                                        step_by(rop.inputs[1 - i], ElementwiseOp::mul);
+      if (!straight || !crossed || straight->inputs.size() != 2 || crossed->inputs.size() != 2) continue;
+      for (const size_t x : {size_t{0}, size_t{1}}) {
+        for (const size_t turned : {size_t{0}, size_t{1}}) {
+          const Rotation found{straight->inputs[x], straight->inputs[1 - x], crossed->inputs[1 - turned]};
+          if (is_half_turned(crossed->inputs[turned], found.x) && is_of_rows(found.cos, found.x) && is_of_rows(found.sin, found.x))
+            return found;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Whether the tensor is concat(-x[..,S/2:], x[..,:S/2]).
+  bool is_half_turned(TensorId id, TensorId x) const {
+    const ROperator* const maker = maker_of(id);
+    const auto* const concat = maker ? std::get_if<Concat>(&maker->attrs) : nullptr;
+    const Shape& shape = graph_.tensor(x).shape;
+    if (!concat || maker->inputs.size() != 2 || concat->axis != static_cast<int64_t>(shape.size()) - 1 || shape.back() % 2 != 0)
+      return false;
+    const ROperator* const negated = step_by(maker->inputs[0], ElementwiseOp::neg);
+    return negated && is_half(negated->inputs[0], x, shape.back() / 2) && is_half(maker->inputs[1], x, 0);
+  }
+  bool is_half(TensorId id, TensorId x, int64_t start) const {
+    const ROperator* const maker = maker_of(id);
+    const auto* const slice = maker ? std::get_if<Slice>(&maker->attrs) : nullptr;
+    if (!slice || maker->inputs[0] != x) return false;
+    const Shape& whole = graph_.tensor(x).shape;
+    Shape half = whole;
+    half.back() /= 2;
+    std::vector<int64_t> starts(whole.size(), 0);
+    starts.back() = start;
+    return slice->starts == starts && all_are(slice->steps, 1) && graph_.tensor(id).shape == half;
+  }
+  // Whether all matrices of x have the same factors.
+  bool is_of_rows(TensorId factors, TensorId x) const {
+    const Shape &shape = graph_.tensor(factors).shape, &rows = graph_.tensor(x).shape;
+    if (graph_.tensor(factors).dtype != DType::f32 || shape.empty() || shape.back() != rows.back() || shape.size() > rows.size())
+      return false;
+    const auto matrix = static_cast<std::ptrdiff_t>(std::min<size_t>(2, shape.size()));
+    return std::all_of(shape.begin(), shape.end() - matrix, [](int64_t extent) { return extent == 1; });
+  }
+  bool is_one_row(TensorId factors) const {
+    const Shape& shape = graph_.tensor(factors).shape;
+    return shape.size() < 2 || shape[shape.size() - 2] == 1;
+  }
+  // The factors without dimensions in front of the matrix, so that they broadcast to x behind any view.
+  TensorId as_matrix(TensorId id, const std::string& name) {
+    const Shape shape = graph_.tensor(id).shape;
+    if (shape.size() <= 2) return id;
+    const Shape matrix(shape.end() - 2, shape.end());
+    ROperator view;
+    view.attrs = Reshape{matrix};
+    view.inputs = {id};
+    return add(std::move(view), graph_.tensor(id).name + name, matrix);
+  }
+
+  std::optional<ROperator> step_of(const ROperator& rop) {
+    const auto* const attention = std::get_if<Attention>(&rop.attrs);
+    if (!attention) return std::nullopt;
+    const size_t tensors = graph_.tensors.size();
+    std::optional<ROperator> step = made_step(rop, *attention);
+    if (step) return step;
+    graph_.tensors.resize(tensors);
+    made_.clear();
+    return std::nullopt;
+  }
+
+  std::optional<ROperator> made_step(const ROperator& rop, const Attention& attention) {
+    const size_t rank = graph_.tensor(rop.inputs[1]).shape.size(), v_rank = graph_.tensor(rop.inputs[2]).shape.size();
+    const std::string name = "." + rop.name;
+    const std::optional<KeyParts> k = parts_of(rop.inputs[1], rank - 2, name), v = parts_of(rop.inputs[2], v_rank - 2, name);
+    if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
+    ROperator step = rop;
+    step.attrs = StepAttention{attention.scale, attention.weightless};
+    const TensorId bias = operand(rop, kStepBias);
+    step.inputs = {rop.inputs[0], k->own, v->own, bias, k->past, v->past};
+    if (!estimator_(graph_, step)) return std::nullopt;
+    turn(step, name);
+    return step;
+  }
+
+  // Takes the rotations of Q and K, if both have one by the same factors and a rKernel takes them.
+  void turn(ROperator& step, const std::string& name) {
+    const size_t tensors = graph_.tensors.size(), made = made_.size();
+    const std::optional<Rotation> q = rotation_of(step.inputs[0], name + ".straight"), k = rotation_of(step.inputs[1], name + ".straight");
+    if (q && k && q->cos == k->cos && q->sin == k->sin) {
+      ROperator turned = step;
+      turned.inputs[0] = q->x;
+      turned.inputs[1] = k->x;
+      turned.inputs.insert(turned.inputs.end(), {as_matrix(q->cos, name + ".cos"), as_matrix(q->sin, name + ".sin")});
+      if (estimator_(graph_, turned)) {
+        step = std::move(turned);
+        return;
+      }
+    }
+    graph_.tensors.resize(tensors);
+    made_.resize(made);
+  }
+
+  Graph graph_;
+  const Estimator& estimator_;
+  Uses uses_;
+  std::vector<ROperator> made_;  // views in front of the rOperator at hand
+};
+
+}  // namespace
+
+Graph step_attention(Graph graph, const Estimator& estimator) { return estimator ? StepMaker(std::move(graph), estimator).run() : graph; }
+
+}  // namespace tamp::passes
