@@ -15,7 +15,7 @@ namespace tamp::passes {
 namespace {
 
 // A further level and the copy's body in the program cost what no estimate holds, so a small gain is none.
-constexpr double kLeastGainUs = 2;
+constexpr double kLeastCutGainUs = 2;
 
 const Conv* patch_conv(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
@@ -151,7 +151,7 @@ Graph cut_patches(Graph graph, const GraphEstimator& estimator, int64_t cell) {
     Graph patched = cut(graph, at, channels_last);
     if (!now_us) now_us = estimator(graph);
     const double us = estimator(patched);
-    if (!gains(*now_us, us, kLeastGainUs)) continue;
+    if (!gains(*now_us, us, kLeastCutGainUs)) continue;
     at += patched.rops.size() - graph.rops.size();
     now_us = us;
     graph = std::move(patched);
