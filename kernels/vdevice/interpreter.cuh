@@ -128,108 +128,130 @@ RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32
 // and those of the rTask before it, have passed.
 enum class Waiter { both, fills, waits };
 
+// A lane's waiter, from one instruction to the next.
 template <class Veu, bool OVER_INPUTS, Waiter ROLE>
-RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  constexpr bool kFills = ROLE != Waiter::waits, kWaitsForEvents = ROLE != Waiter::fills;
-  const uint32_t end = tables.lane_begin[control.veu + 1];
-  const int lane = lane_id();
-  const uint32_t epoch = control.epoch;
-  uint32_t slots_used = 0;
-  uint32_t chunk = 0;
+struct LaneWaiter {
+  static constexpr bool kFills = ROLE != Waiter::waits;
+  const Launch& launch;
+  const Tables& tables;
+  Control<Veu>& control;
+  char* const input_stages;
+  const uint32_t epoch;
+  const int lane;
+  uint32_t slots_used = 0, chunk = 0;
   uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
   uint32_t over = 0;  // first lane only: 1 plus the slot number of the last body over inputs; 0: none, or boxes copied since
+
+  // Fills the next slot, number s of the ring, for instruction i. Returns the rTask's boxes. is_over: for the first lane only.
+  RK_INLINE InputCopy fill(const Instruction& instruction, uint32_t i, uint32_t s, bool runs, bool ends, bool& is_over) {
+    InputCopy input{};
+    Slot<Veu>& slot = control.slots[s];
+    if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
+    uint16_t body = ends ? kBodyEnd : kBodyNothing;
+    uint32_t chunks = 0, awaits = 0;
+    if (runs) {
+      const Record& record = tables.records[instruction.record];
+      if constexpr (kFills) {
+        body = record.body;
+        chunks = record.chunks_per_rtask;
+        awaits = record.awaits_inputs;
+      }
+      if constexpr (Veu::kInputStages > 0) {
+        input = record.input;
+        if (kFills && input.boxes != 0) prefetch_map(launch.maps + input.map);
+      }
+      if constexpr (kFills) {
+        const uint4* const from = static_cast<const uint4*>(record.args);
+        for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+      }
+    }
+    if (lane == 0) {
+      if constexpr (kFills) {
+        slot.task.index = instruction.index;
+        slot.task.record = instruction.record;
+        slot.task.weights.next = chunk;
+        slot.task.inputs.next = input_chunk;
+        slot.body = body;
+        if constexpr (kSignalsApart<Veu>) slot.has_boxes = input.boxes != 0;
+        slot.task.awaited_phase = inputs_phases >> s & 1u;
+        slot.inputs_phase = input.boxes != 0 || awaits != 0 ? kStartsEarly : inputs_phases >> s & 1u;
+        slot.signal = instruction.signal;
+        slot.instruction = i;
+      }
+      if constexpr (OVER_INPUTS) {
+        is_over = runs && tables.records[instruction.record].over_inputs != 0;
+        if constexpr (kFills) slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+        if (is_over && input.boxes == 0) over = slots_used + 1;
+      }
+    }
+    if constexpr (kFills) {
+      __syncwarp();
+      if (kEachArrives || lane == 0) arrive(control.ready[s]);
+    }
+    chunk += chunks;
+    ++slots_used;
+    return input;
+  }
+  // Counts what the warp that waits for events does behind them.
+  RK_INLINE void count_inputs(const Instruction& instruction, const InputCopy& input, uint32_t s, bool uses_slot) {
+    if (input.boxes != 0)
+      input_chunk += (first_box(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
+    else if (uses_slot)
+      inputs_phases ^= 1u << s;
+  }
+  // Waits for the events; copies the boxes behind them, or says that the inputs are there.
+  RK_INLINE void await(const Instruction& instruction, const InputCopy& input, uint32_t i, uint32_t s, bool runs, bool uses_slot,
+                       bool is_over) {
+    BoxPlace place{};
+    BoxCopies<Veu> copies{};
+    if constexpr (Veu::kInputStages > 0) {
+      if (input.boxes != 0) {
+        place = first_box(input, instruction.index);
+        copies = begin_copy<Veu>(launch.maps + input.map, input, place, input_chunk, control, input_stages);
+      }
+    }
+    if (runs) trace(launch, i, kTraceWaiting);
+    wait_for_events(launch, tables, instruction, epoch, [&] {
+      if (!OVER_INPUTS || input.boxes == 0) return;
+      if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
+      over = is_over ? slots_used : 0;
+    });
+    if (runs) trace(launch, i, kTraceInputsReady);
+    if constexpr (Veu::kInputStages > 0) {
+      if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
+      if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, copies, input_chunk);
+    }
+    if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
+      arrive(control.inputs[s]);
+      inputs_phases ^= 1u << s;
+    }
+  }
+};
+
+template <class Veu, bool OVER_INPUTS, Waiter ROLE>
+RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
+  LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
+  const uint32_t end = tables.lane_begin[control.veu + 1];
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     const bool runs = instruction.record != kNone16;
     const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
-    const uint32_t s = slots_used % kSlots;
-    [[maybe_unused]] bool is_over = false;  // first lane only
+    const uint32_t s = waiter.slots_used % kSlots;
+    bool is_over = false;
     InputCopy input{};
-    if (uses_slot) {
-      Slot<Veu>& slot = control.slots[s];
-      if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
-      uint16_t body = i == end ? kBodyEnd : kBodyNothing;
-      uint32_t chunks = 0, awaits = 0;
-      if (runs) {
-        const Record& record = tables.records[instruction.record];
-        if constexpr (kFills) {
-          body = record.body;
-          chunks = record.chunks_per_rtask;
-          awaits = record.awaits_inputs;
-        }
-        if constexpr (Veu::kInputStages > 0) {
-          input = record.input;
-          if (kFills && input.boxes != 0) prefetch_map(launch.maps + input.map);
-        }
-        if constexpr (kFills) {
-          const uint4* const from = static_cast<const uint4*>(record.args);
-          for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
-        }
-      }
-      if (lane == 0) {
-        if constexpr (kFills) {
-          slot.task.index = instruction.index;
-          slot.task.record = instruction.record;
-          slot.task.weights.next = chunk;
-          slot.task.inputs.next = input_chunk;
-          slot.body = body;
-          if constexpr (kSignalsApart<Veu>) slot.has_boxes = input.boxes != 0;
-          slot.task.awaited_phase = inputs_phases >> s & 1u;
-          slot.inputs_phase = input.boxes != 0 || awaits != 0 ? kStartsEarly : inputs_phases >> s & 1u;
-          slot.signal = instruction.signal;
-          slot.instruction = i;
-        }
-        if constexpr (OVER_INPUTS) {
-          is_over = runs && tables.records[instruction.record].over_inputs != 0;
-          if constexpr (kFills) slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
-          if (is_over && input.boxes == 0) over = slots_used + 1;
-        }
-      }
-      if constexpr (kFills) {
-        __syncwarp();
-        if (kEachArrives || lane == 0) arrive(control.ready[s]);
-      }
-      chunk += chunks;
-      ++slots_used;
+    if (uses_slot) input = waiter.fill(instruction, i, s, runs, i == end, is_over);
+    if constexpr (ROLE == Waiter::fills) {
+      waiter.count_inputs(instruction, input, s, uses_slot);
+    } else {
+      if (waiter.lane == 0) waiter.await(instruction, input, i, s, runs, uses_slot, is_over);
+      __syncwarp();
     }
-    if constexpr (!kWaitsForEvents) {
-      if (input.boxes != 0)
-        input_chunk += (first_box(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
-      else if (uses_slot)
-        inputs_phases ^= 1u << s;
-      continue;
-    }
-    if (lane == 0) {
-      BoxPlace place{};
-      BoxCopies<Veu> copies{};
-      if constexpr (Veu::kInputStages > 0) {
-        if (input.boxes != 0) {
-          place = first_box(input, instruction.index);
-          copies = begin_copy<Veu>(launch.maps + input.map, input, place, input_chunk, control, input_stages);
-        }
-      }
-      if (runs) trace(launch, i, kTraceWaiting);
-      wait_for_events(launch, tables, instruction, epoch, [&] {
-        if (!OVER_INPUTS || input.boxes == 0) return;
-        if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
-        over = is_over ? slots_used : 0;
-      });
-      if (runs) trace(launch, i, kTraceInputsReady);
-      if constexpr (Veu::kInputStages > 0) {
-        if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
-        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, copies, input_chunk);
-      }
-      if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
-        arrive(control.inputs[s]);
-        inputs_phases ^= 1u << s;
-      }
-    }
-    __syncwarp();
   }
   // Until the lane's last slot is free, for the limit that this wait has: a loop of products has none (wait_warp_for_both).
-  if (kFills && lane == 0) wait(control.free[(slots_used - 1) % kSlots], ((slots_used - 1) / kSlots) & 1u);
+  const uint32_t last = waiter.slots_used - 1;
+  if (ROLE != Waiter::waits && waiter.lane == 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
 }
 
 // The last vEU to leave advances the epoch.
