@@ -46,6 +46,41 @@ RK_INLINE void load_factors(const float* from, uint32_t octet, bool exists, floa
   raw.floats(v);
 }
 
+// Subtracts from the values of rows their mean. exists: which octets of a row do.
+template <int kRows, int kEach>
+RK_INLINE void centre_rows(uint32_t log2, const bool (&exists)[kEach], const NormalizeTurnsArgs& args, float (&x)[kRows][kEach][8]) {
+  float sum[kRows];
+#pragma unroll
+  for (int k = 0; k < kRows; ++k) {
+    sum[k] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum[k] += sum_of8(x[k][i]);
+  }
+  sums_of_rows(log2, sum);
+#pragma unroll
+  for (int k = 0; k < kRows; ++k) {
+    const float mean = sum[k] * args.inverse_count;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x[k][i][j] = exists[i] ? x[k][i][j] - mean : 0.0f;
+    }
+  }
+}
+template <int kRows, int kEach>
+RK_INLINE void sum_squares_of_rows(uint32_t log2, const float (&x)[kRows][kEach][8], float (&sum)[kRows]) {
+#pragma unroll
+  for (int k = 0; k < kRows; ++k) {
+    sum[k] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum[k] += x[k][i][j] * x[k][i][j];
+    }
+  }
+  sums_of_rows(log2, sum);
+}
+
 template <class Veu, int kEach, int kRows, bool kRing, class In = float, class Out = float>
 RK_BODY void normalize_turns(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
@@ -100,52 +135,26 @@ RK_BODY void normalize_turns(const Task<Veu>& caller) {
   }
 #pragma unroll 1
   for (uint32_t turn = begin; turn < end; turn += kRows * step, row += kRows * step) {
-    float x[kRows][kEach][8], sum[kRows];
+    float x[kRows][kEach][8], squares[kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) raw[k][i].floats(x[k][i]);
     }
     load(row + kRows * step);
-    if (args.centered != 0) {
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        sum[k] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) sum[k] += sum_of8(x[k][i]);
-      }
-      sums_of_rows(log2, sum);
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        const float mean = sum[k] * args.inverse_count;
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) x[k][i][j] = exists[i] ? x[k][i][j] - mean : 0.0f;
-        }
-      }
-    }
+    if (args.centered != 0) centre_rows(log2, exists, args, x);
+    sum_squares_of_rows(log2, x, squares);
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
-      sum[k] = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sum[k] += x[k][i][j] * x[k][i][j];
-      }
-    }
-    sums_of_rows(log2, sum);
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const uint32_t at = row + static_cast<uint32_t>(k) * step;
-      const float factor = rsqrtf(sum[k] * args.inverse_count + args.epsilon);
-      Out* const to = out + (at * out_row + first * 8);
+      const uint32_t to_row = row + static_cast<uint32_t>(k) * step;
+      const float factor = rsqrtf(squares[k] * args.inverse_count + args.epsilon);
+      Out* const to = out + (to_row * out_row + first * 8);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         float y[8];
 #pragma unroll
         for (int j = 0; j < 8; ++j) y[j] = x[k][i][j] * factor * scale[i][j] + bias[i][j];
-        if (at < end && exists[i]) store8(to + (static_cast<uint32_t>(i * 8) << log2), y);
+        if (to_row < end && exists[i]) store8(to + (static_cast<uint32_t>(i * 8) << log2), y);
       }
     }
   }
