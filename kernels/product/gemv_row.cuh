@@ -250,6 +250,76 @@ RK_INLINE void load_info(const char* from, float (&to)[FLOATS]) {
   }
 }
 
+// A rTask's work space: x as operands (only of weights of 16 bits), the sums [column][warp], what the warps know of their x, and what lies
+// behind the weights of each column [column][kInfo].
+struct GemvRowSpace {
+  uint4* halves;
+  float* sums;
+  GemvRowStats* stats;
+  float* infos;
+
+  RK_INLINE GemvRowSpace(uint4* work, int halves_count, int columns)
+      : halves(work),
+        sums(reinterpret_cast<float*>(work + halves_count)),
+        stats(reinterpret_cast<GemvRowStats*>(sums + columns * kComputeWarps)),
+        infos(reinterpret_cast<float*>(stats + kComputeWarps)) {}
+  // Of COUNT floats of a chunk.
+  template <int COUNT>
+  RK_INLINE void keep_info(int chunk, const char* info) const {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < COUNT; i += kComputeWarps * kWarp)
+      if (i + thread < COUNT) infos[chunk * COUNT + i + thread] = reinterpret_cast<const float*>(info)[i + thread];
+  }
+};
+
+// Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
+RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowWeights<COLUMNS, MOST>& held, const float4 (&x)[HELD], float shift,
+                                       int chunks, const GemvRowSpace& space) {
+  constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kFirst = MOST < kAll ? MOST : kAll;
+  const float scale = gemv_row_split<Veu, K, TURNS, EXACT>(x, space.halves);
+  GemvRowSums<COLUMNS> of_columns;
+  of_columns.clear();
+  gemv_row_multiply(held, space.halves, kFirst, of_columns);
+  if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // while the products are made
+  [[maybe_unused]] int block = kFirst;                                                                       // of the next chunk
+#pragma unroll 1
+  for (int chunk = 0;;) {
+    if (ONE || block >= kAll) {
+      gemv_row_leave<COLUMNS>(of_columns, scale, space.sums + chunk * COLUMNS * kComputeWarps);
+      if (ONE || ++chunk == chunks) break;
+      of_columns.clear();
+      block = 0;
+    }
+    const int here = min(MOST, kAll - block);
+    const char* const stage = weights.acquire();
+    held.load(stage, here);
+    gemv_row_multiply(held, space.halves + block * (kGemvBlockK / 4), here, of_columns);
+    block += MOST;
+    if (block >= kAll) space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * CHUNK_K * 2);
+    weights.release();
+  }
+}
+
+// The same with weights of fp32.
+template <class Veu, int K, int COLUMNS, int NORM, int TURNS, int HELD>
+RK_INLINE void gemv_row_multiply_fp32(WeightPipe<Veu>& weights, const GemvArgs& args, const float4 (&x)[HELD], float shift, int chunks,
+                                      const GemvRowSpace& space) {
+  if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const char* const stage = weights.acquire();
+    float sum[COLUMNS] = {};
+    gemv_row_chunk<Veu, COLUMNS, TURNS>(stage, x, args.piece_k / 4, sum);
+    space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * args.piece_k * 4);
+    weights.release();
+    const float of_warp = gemv_own_sum(sum);
+    constexpr int kLanes = kWarp / COLUMNS;  // with the same sum
+    if (lane_id() % kLanes == 0) space.sums[(chunk * COLUMNS + lane_id() / kLanes) * kComputeWarps + warp_id()] = of_warp;
+  }
+}
+
 // The output and the residual of column n; none behind the last one.
 template <class Out, int RESIDUAL, class Veu>
 RK_INLINE GemvOutput<Out> gemv_row_output(const Task<Veu>& task, const GemvArgs& args, int n) {
@@ -274,11 +344,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK;  // 32 k each
   const int chunks = ONE ? 1 : args.chunks, columns = chunks * COLUMNS;
   const int thread = static_cast<int>(threadIdx.x), first = static_cast<int>(task.index) * columns;
-  uint4* const halves = task.template work_as<uint4>();                                             // only of weights of 16 bits
-  float* const sums = reinterpret_cast<float*>(halves + (kNarrow ? kAll * (kGemvBlockK / 4) : 0));  // [column][warp]
-  GemvRowStats* const stats = reinterpret_cast<GemvRowStats*>(sums + columns * kComputeWarps);
-  float* const infos = reinterpret_cast<float*>(stats + kComputeWarps);  // [column][kInfo]
-
+  const GemvRowSpace space(task.template work_as<uint4>(), kNarrow ? kAll * (kGemvBlockK / 4) : 0, columns);
   GemvOutput<Out> own = gemv_row_output<Out, RESIDUAL>(task, args, thread < columns ? first + thread : args.channels);
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, 1, TURNS> operands(task, all);
   constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
@@ -289,11 +355,6 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
   [[maybe_unused]] GemvRowWeights<kNarrow ? COLUMNS : 8, kChunk> chunk_weights;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
-  const auto keep_info = [&](int chunk, const char* info) {
-#pragma unroll
-    for (int i = 0; i < COLUMNS * kInfo; i += kComputeWarps * kWarp)
-      if (i + thread < COLUMNS * kInfo) infos[chunk * COLUMNS * kInfo + i + thread] = reinterpret_cast<const float*>(info)[i + thread];
-  };
   if constexpr (kNarrow) {
     const char* const stage = weights.acquire();
     chunk_weights.load(stage, kFirst);
@@ -301,7 +362,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
     if constexpr (ONE) {
       load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
     } else if constexpr (kFirst == kAll) {
-      keep_info(0, info);
+      space.template keep_info<COLUMNS * kInfo>(0, info);
     }
     weights.release_after_loads();
   }
@@ -323,50 +384,18 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
-    const float scale = gemv_row_split<Veu, K, TURNS, kExact>(x, halves);
-    GemvRowSums<COLUMNS> of_columns;
-    of_columns.clear();
-    gemv_row_multiply(chunk_weights, halves, kFirst, of_columns);
-    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), stats);  // while the products are made
-    [[maybe_unused]] int block = kFirst;                                                                 // of the next chunk
-#pragma unroll 1
-    for (int chunk = 0;;) {
-      if (ONE || block >= kAll) {
-        gemv_row_leave<COLUMNS>(of_columns, scale, sums + chunk * COLUMNS * kComputeWarps);
-        if (ONE || ++chunk == chunks) break;
-        of_columns.clear();
-        block = 0;
-      }
-      const int here = min(kChunk, kAll - block);
-      const char* const stage = weights.acquire();
-      chunk_weights.load(stage, here);
-      gemv_row_multiply(chunk_weights, halves + block * (kGemvBlockK / 4), here, of_columns);
-      block += kChunk;
-      if (block >= kAll) keep_info(chunk, stage + COLUMNS * CHUNK_K * 2);
-      weights.release();
-    }
+    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, chunk_weights, x, shift, chunks, space);
   } else {
-    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), stats);
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      const char* const stage = weights.acquire();
-      float sum[COLUMNS] = {};
-      gemv_row_chunk<Veu, COLUMNS, TURNS>(stage, x, args.piece_k / 4, sum);
-      keep_info(chunk, stage + COLUMNS * args.piece_k * 4);
-      weights.release();
-      const float of_warp = gemv_own_sum(sum);
-      constexpr int kLanes = kWarp / COLUMNS;  // with the same sum
-      if (lane_id() % kLanes == 0) sums[(chunk * COLUMNS + lane_id() / kLanes) * kComputeWarps + warp_id()] = of_warp;
-    }
+    gemv_row_multiply_fp32<Veu, K, COLUMNS, NORM, TURNS>(weights, args, x, shift, chunks, space);
   }
   sync_compute<Veu>();
   gemv_await_rest<kPlain, WORDS, kWaited>(task, args);
   if (thread >= columns) return;
 
   GemvRowNorm norm;
-  if constexpr (NORM != kGemvAsIs) norm = gemv_row_total<NORM>(all, stats);
+  if constexpr (NORM != kGemvAsIs) norm = gemv_row_total<NORM>(all, space.stats);
   const auto finish_column = [&](int n, uint32_t seen_residual, const float* info) {
-    float v = gemv_row_sum(sums, n);
+    float v = gemv_row_sum(space.sums, n);
     if constexpr (NORM == kGemvCentred) {
 #pragma unroll
       for (int w = 0; w < kComputeWarps; ++w) v = fmaf(norm.off[w], info[kGemvRowSums + w], v);
@@ -384,7 +413,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
     uint32_t seen_here = seen;
 #pragma unroll 1
     for (int n = thread;;) {
-      finish_column(n, seen_here, infos + n * kInfo);
+      finish_column(n, seen_here, space.infos + n * kInfo);
       n += kComputeWarps * kWarp;
       if (n >= columns) break;
       own = gemv_row_output<Out, RESIDUAL>(task, args, first + n);
