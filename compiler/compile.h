@@ -3,17 +3,15 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
-#include "compiler/passes/place/value_bounds.h"
-#include "compiler/passes/place/wide_masks.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/shape/setting.h"
 
 namespace tamp {
 
@@ -57,11 +55,8 @@ Compiled compile(const std::string& model_path, const CompileOptions& options);
 // files and ignores CompileOptions::records.
 struct Prepared {
   Graph source, graph;  // as read; placed
-  VDevice vdevice;      // as the rKernels see it
-  Precision precision = Precision::fp32;
-  bool narrow_activations = true;                                                                  // CompileOptions'
-  std::shared_ptr<passes::WeightNormsCache> norms = std::make_shared<passes::WeightNormsCache>();  // of the source's weights
-  std::shared_ptr<passes::MagnitudeCache> magnitudes = std::make_shared<passes::MagnitudeCache>();
+  shape::Setting setting;
+  VDevice vdevice;  // as the rKernels see it
   // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.
   std::optional<Graph> unplaced;
 };

@@ -189,7 +189,7 @@ ExitCode compare_paper(CompareArguments arguments, const std::filesystem::path& 
     }
     const Prepared& prepared = model.of(options.execution);
     vdevice_name = prepared.vdevice.name;
-    precision = name_of(prepared.precision);
+    precision = name_of(prepared.setting.precision);
     if (gpu) {
       std::vector<Trial*> measured;
       for (Trial& trial : trials) measured.push_back(&trial);

@@ -59,7 +59,9 @@ class Models {
   std::map<std::tuple<int64_t, std::string, std::string>, PreparedModel> models_;
 };
 
-std::string graph_hash(const Prepared& prepared) { return schedule::key_of(prepared.graph, prepared.vdevice, prepared.precision, 0).model; }
+std::string graph_hash(const Prepared& prepared) {
+  return schedule::key_of(prepared.graph, prepared.vdevice, prepared.setting.precision, 0).model;
+}
 
 // The vDevice that a schedule was made for, by the name that the user or tamp gives it.
 std::string vdevice_of(const Saved& saved, const std::vector<std::string>& given) {

@@ -45,7 +45,7 @@ Trial trial_of(PreparedModel& model, CompileOptions options, const select::Recor
     if (refused.code() != ExitCode::unsupported) throw;
     trial.row = {.policy = options.like ? options.like->policy : schedule::name_of(options.policy),
                  .execution = options.execution == schedule::Execution::graph ? "graph" : "persistent",
-                 .precision = name_of(prepared.precision),
+                 .precision = name_of(prepared.setting.precision),
                  .failure = refused.what()};
   }
   trial.row.batch = options.batch;

@@ -136,7 +136,7 @@ ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
   const Settled settled = settle(prepared, options, records, [&](const auto& programs) { return workshop.whole_times(programs); });
   const size_t changed = changed_rkernels(settled.untuned, settled.tuned);
   if (changed > 0) print_changes(settled, records);
-  fmt::print("model    {}: vDevice {}, {}, on {}{}\n", name, printable(prepared.vdevice.name), name_of(prepared.precision),
+  fmt::print("model    {}: vDevice {}, {}, on {}{}\n", name, printable(prepared.vdevice.name), name_of(prepared.setting.precision),
              workshop.device_name(), device == Device::cpu ? "  (stand-in: says nothing about a GPU)" : "");
   fmt::print("untuned  {}\ntuned    {}, {} of {} rKernels are others; {} is kept\n", time_text(settled.untuned_us),
              time_text(settled.tuned_us), changed, settled.tuned.rkernels.size(), settled.tuned_is_faster ? "this" : "untuned");

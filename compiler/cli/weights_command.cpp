@@ -119,7 +119,7 @@ std::string difference(const Like& like, const RProgram& program, const codegen:
 
 RProgram program_like(const Like& like, const WeightsArguments& arguments, const CompileOptions& options, Graph& source) {
   Prepared prepared = prepare(arguments.model, options);
-  const std::string key = schedule::key_of(prepared.graph, prepared.vdevice, prepared.precision, options.batch).model;
+  const std::string key = schedule::key_of(prepared.graph, prepared.vdevice, prepared.setting.precision, options.batch).model;
   const json& schedule = like.rprogram.at("schedule");
   if (!schedule.contains("merges") && schedule.value("model", "") != key) {
     throw bad_input(fmt::format("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like),

@@ -26,9 +26,9 @@ void bench(const std::string& path, const std::string& only, const CompileOption
   const Prepared prepared = prepare(path, options);
   const select::Records records = read_records(options.records);
   const schedule::Dependencies found = schedule::find_dependencies(prepared.graph);
-  const select::Machine machine = select::machine_for(prepared.graph, prepared.vdevice, prepared.precision);
+  const select::Machine machine = select::machine_for(prepared.graph, prepared.vdevice, prepared.setting.precision);
   schedule::ScheduleOptions scheduling;
-  scheduling.precision = prepared.precision;
+  scheduling.precision = prepared.setting.precision;
   scheduling.records = &records;
   scheduling.execution = options.execution;
   const Merger merger = merger_of(*prepared.unplaced);

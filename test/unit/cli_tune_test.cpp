@@ -229,7 +229,7 @@ TEST_CASE("no two candidates of a rOperator share an identity") {
     f.prepared = prepare(write_model(f.folder), f.options);
     for (const ROperator& rop : f.prepared.graph.rops) {
       std::set<std::string> seen;
-      for (const RKernel& rkernel : kernels::candidates({f.prepared.graph, rop, f.prepared.vdevice, f.prepared.precision}))
+      for (const RKernel& rkernel : kernels::candidates({f.prepared.graph, rop, f.prepared.vdevice, f.prepared.setting.precision}))
         CHECK(seen.insert(select::identity(rkernel)).second);
     }
   }

@@ -4,7 +4,7 @@
 
 #include "compiler/passes/fuse/defer_normalize.h"
 #include "compiler/passes/fuse/fuse_feed_forward.h"
-#include "compiler/select/fit_vdevice.h"
+#include "compiler/shape/program_shape.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -540,8 +540,8 @@ TEST_CASE("a program is fitted as if a FeedForward were its two products") {
   z = MatMul(y, w) -> f32[28,192]
   outputs(z)
 )");
-  const VDevice one = select::fitted(feed, read_vdevice("h200"), Precision::fp16),
-                two = select::fitted(products, read_vdevice("h200"), Precision::fp16);
+  const VDevice one = shape::usual_shape(feed, read_vdevice("h200"), Precision::fp16),
+                two = shape::usual_shape(products, read_vdevice("h200"), Precision::fp16);
   CHECK(two.wide_products);
   CHECK(two.even_stages);
   CHECK(one.wide_products == two.wide_products);

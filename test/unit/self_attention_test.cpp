@@ -7,7 +7,7 @@
 #include <random>
 
 #include "compiler/passes/fuse/fuse_self_attention.h"
-#include "compiler/select/fit_vdevice.h"
+#include "compiler/shape/program_shape.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -393,8 +393,8 @@ TEST_CASE("a program is fitted as if a SelfAttention were its product") {
   outputs(z)
 )");
   for (const Precision precision : {Precision::fp16, Precision::tf32}) {
-    const VDevice one = select::fitted(self, read_vdevice("h200"), precision),
-                  two = select::fitted(product, read_vdevice("h200"), precision);
+    const VDevice one = shape::usual_shape(self, read_vdevice("h200"), precision),
+                  two = shape::usual_shape(product, read_vdevice("h200"), precision);
     CHECK(two.wide_products);
     CHECK(two.even_stages);
     CHECK(one.wide_products == two.wide_products);

@@ -1,0 +1,83 @@
+#include "compiler/ir/products.h"
+
+#include <algorithm>
+
+#include "compiler/ir/fused.h"
+
+namespace tamp {
+namespace {
+
+template <class... Ops>
+bool is_one_of(const ROperator& rop) {
+  return (std::holds_alternative<Ops>(rop.attrs) || ...);
+}
+
+PlainProduct product_of(const Shape& result, bool is_map, int64_t channels, int64_t taps = 1, int64_t groups = 1) {
+  const int64_t outputs = element_count(result), made = is_map ? result[1] : result.back();
+  return {channels, taps, groups, outputs, outputs / std::max<int64_t>(1, made), is_map};
+}
+
+// How many of a Fused's steps are one of these operators; none of other rOperators.
+template <class... Ops>
+int64_t count_steps(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  return steps ? std::count_if(steps->body().rops.begin(), steps->body().rops.end(), is_one_of<Ops...>) : 0;
+}
+
+}  // namespace
+
+std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) {
+  const auto shape = [&](size_t input) -> const Shape& { return graph.tensor(rop.inputs[input]).shape; };
+  const Shape& y = graph.tensor(rop.outputs[0]).shape;
+  const auto convolved = [&](const Shape& kernel, int64_t groups) {
+    return std::vector{product_of(y, true, shape(0)[1] / groups, element_count(kernel), groups)};
+  };
+  if (std::holds_alternative<Fused>(rop.attrs)) {
+    std::vector<PlainProduct> all;
+    for_each_step(graph, rop, [&](const Graph& steps, const ROperator& step) {
+      for (const PlainProduct& product : products_of(steps, step)) all.push_back(product);
+    });
+    return all;
+  }
+  if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
+  if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
+  if (const auto* conv = std::get_if<NormalizedConv>(&rop.attrs)) return convolved(conv->kernel, 1);
+  if (const auto* conv = std::get_if<MomentConv>(&rop.attrs)) return convolved(conv->kernel, shape(0)[1]);
+  if (std::holds_alternative<PooledMatMul>(rop.attrs)) return {product_of(y, true, shape(0)[1])};
+  if (is_one_of<NormalizedMatMul, MomentMatMul>(rop)) return {product_of(y, false, shape(0).back())};
+  if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return {product_of(y, false, shape(kPrologueRows).back())};
+  if (std::holds_alternative<FeedForward>(rop.attrs)) {
+    const Shape& first = shape(kFeedFirstWeights);
+    Shape hidden = y;
+    hidden.back() = first[1];
+    return {product_of(hidden, false, first[0]), product_of(y, false, first[1])};
+  }
+  if (std::holds_alternative<SelfAttention>(rop.attrs)) {
+    const Shape& weights = shape(kSelfWeights);
+    return {product_of({y[1], weights[1]}, false, weights[0])};
+  }
+  const auto* matmul = std::get_if<MatMul>(&rop.attrs);
+  if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return {};
+  return {product_of(y, false, shape(0)[shape(0).size() - (matmul->trans_a ? 2 : 1)])};
+}
+
+bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, MomentConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
+bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<FeedForward, SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
+bool normalizes_in_sums(const ROperator& rop) {
+  return is_one_of<NormalizedMatMul>(rop) ||
+         (count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs));
+}
+bool is_by_moments(const ROperator& rop) {
+  return is_one_of<MomentMatMul>(rop) || (count_steps<MatMul>(rop) == 1 && count_steps<Moments, NormalizeBy>(rop) > 0);
+}
+bool result_is_numbers(const ROperator& rop, size_t k) {
+  if (count_steps<Moments, TileSums>(rop) > 0) {
+    const std::optional<FusedView> steps = FusedView::of(rop);
+    return std::any_of(steps->body().rops.begin(), steps->body().rops.end(), [&](const ROperator& step) {
+      return is_one_of<Moments, TileSums>(step) && step.outputs[0] == steps->body().outputs[k];
+    });
+  }
+  return k > 0 && is_one_of<MomentMatMul, FeedForward, MomentConv, SummedConv>(rop);
+}
+
+}  // namespace tamp

@@ -1,0 +1,31 @@
+// What is asked of an rOperator whatever is fused in it: the products that it stands for, and in which form its bodies keep values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp {
+
+// A convolution or a product with constants.
+struct PlainProduct {
+  int64_t channels = 0, taps = 1, groups = 1;  // channels: of the input, of a group
+  int64_t outputs = 0, rows = 0;               // elements of the result; rows or pixels of it
+  bool is_map = false;                         // channels are dimension 1 of the result, not the last one
+};
+std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop);
+
+// Whether the rOperator convolves maps, on which its bodies on tensor cores have boxes.
+bool convolves(const ROperator& rop);
+// Whether products of the rOperator get their operands as rows of 16 bits, whatever lies in memory.
+bool keeps_rows_of_16_bits(const ROperator& rop);
+// Whether the rows that a product reads are normalised in its sums, which are partial and of fp32 (docs/adr/0022).
+bool normalizes_in_sums(const ROperator& rop);
+// Whether a product hands on moments of its rows, or normalises rows by them (docs/adr/0035).
+bool is_by_moments(const ROperator& rop);
+// Whether result `k` are numbers about the first result, moments or sums, which are fp32 in every precision.
+bool result_is_numbers(const ROperator& rop, size_t k);
+
+}  // namespace tamp
