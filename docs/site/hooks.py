@@ -1,5 +1,5 @@
-"""Makes links from the pages to files outside of docs/ (sources, examples, the README) links of the site: such a file becomes part of it, below
-repository/, and mkdocs checks the link like any other. And keeps options in one line: a browser may break -DX=ON behind its hyphen."""
+"""Makes links from the pages to files that are no pages (sources, examples, the README, the frozen logs of docs/log) links of the site: such a file
+becomes part of it, below repository/, and mkdocs checks the link like any other. And keeps options in one line: a browser may break -DX=ON behind its hyphen."""
 import os
 import pathlib
 import re
@@ -9,13 +9,14 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INLINE_CODE = re.compile(r"(<pre.*?</pre>)|(<code>)(.*?)(</code>)", re.S)
 OPTION = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)")
-LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
+LINK = re.compile(r"(?<=\]\()((?:\.\./|log/)[^)#\s]+)")
 
 
 def outside(page_folder, link):
-    """The file in the repository that a page's link leads to, if it lies outside of docs/."""
+    """The file in the repository that a page's link leads to, if it is none of the site's pages."""
     target = pathlib.Path(os.path.normpath(page_folder / link))
-    return target if target.is_relative_to(ROOT) and not target.is_relative_to(ROOT / "docs") and target.is_file() else None
+    is_page = target.is_relative_to(ROOT / "docs") and not target.is_relative_to(ROOT / "docs/log")
+    return target if target.is_relative_to(ROOT) and not is_page and target.is_file() else None
 
 
 def on_files(files, config):

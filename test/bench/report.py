@@ -2,7 +2,7 @@
 """Writes bench.py's results as Markdown tables, with the least possible times (floors). Nothing here measures.
 
     python3 test/bench/report.py results.json...                              prints the tables
-    python3 test/bench/report.py results.json... --into docs/performance-log.md   puts them between the lines <!-- bench:NAME --> and
+    python3 test/bench/report.py results.json... --into PAGE.md               puts them between the lines <!-- bench:NAME --> and
                                                                               <!-- bench:end --> (NAME: machine, times, plot, floors, losses)
     python3 test/bench/report.py results.json... --json all.json              writes several runs as one
 If rows are of several commits, a column says which. --peers-of OTHER.json: where the results have no peers, takes those of another run, perhaps of
@@ -186,7 +186,7 @@ def parts_of(results):
     times = times_table(results, notes)
     if notes:
         times += "\n" + "\n".join(f"({i + 1}) {note}  " for i, note in enumerate(notes))
-    plot = "![tamp and its best peer](images/cnn_batch1.svg)"  # as docs/performance-log.md names it; plot_bench.py draws it
+    plot = "![tamp and its best peer](../images/cnn_batch1.svg)"  # as docs/log/2026-11-21.md names it; plot_bench.py draws it
     parts = {"machine": versions_line(results), "times": times, "plot": plot, "floors": floor_table(results), "losses": losses_table(results)}
     return {name: text.strip() for name, text in parts.items()}
 

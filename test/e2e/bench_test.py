@@ -163,7 +163,7 @@ def test_a_document_gets_the_tables_between_its_marks_and_nothing_else_changes(t
     assert "old" not in lines and [line for line in lines if line in ("before", "between", "after")] == ["before", "between", "after"], once
     assert any(line.startswith("| quick") for line in lines) and report.filled(once, results()) == once
     raises(ValueError, lambda: report.filled(document.replace("times", "tims"), results()), "unknown mark 'tims'")
-    assert report.filled((harness.ROOT / "docs/performance-log.md").read_text(), results()).count("| quick |") == 2
+    assert report.filled((harness.ROOT / "docs/log/2026-11-21.md").read_text(), results()).count("| quick |") == 2
 
 
 def test_runs_are_merged_the_later_one_counts_and_rows_say_their_commits(tamp):

@@ -4,7 +4,7 @@
 //
 //   nvcc -std=c++20 -O1 -arch=sm_90a test/gpu/code_cache.cu -o code_cache && ./code_cache
 //
-// On an H200 all is in the SM's cache up to 112 KB. From 144 KB on nothing is, since the passes go round in one order (docs/performance-log.md,
+// On an H200 all is in the SM's cache up to 112 KB. From 144 KB on nothing is, since the passes go round in one order (docs/log/2026-11-26.md,
 // "What L2 keeps, and code").
 #include <algorithm>
 #include <cstdio>
