@@ -73,7 +73,7 @@ struct VDevice {
   double lone_veu_shares = 3;  // fair shares of L2 or DRAM that one vEU gets at most while others are idle (limit: its loads in flight)
   double edge_us = 0.5;        // counter signal to wait seen on another vEU, where all vEUs signal
   // What estimates of a finished plan count instead of edge_us (none: that). Plans are chosen with edge_us: costs of bodies were fitted
-  // beside it, and choices with what an edge takes today are worse (docs/performance-log.md, "Estimates").
+  // beside it, and choices with what an edge takes today are worse (docs/log/2026-11-27.md, "Estimates").
   std::optional<double> estimated_edge_us;
   double edge_spread_us = 0;    // edge_us is this much less where a single vEU signals; between one and all in proportion
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; twice edge_us where not given

@@ -108,7 +108,7 @@ double alone_us(const Graph& graph, const ROperator& rop, const select::Machine&
 namespace {
 
 // A barrier stands in front of sums that lie over the input stages, 0.1 us on an H200; 25 KB of inputs that come late cost 0.25 us
-// (docs/performance-log.md, "More of a rTask's inputs on their way").
+// (docs/log/2026-11-27.md, "More of a rTask's inputs on their way").
 double late_bytes_of(const Phase& phase, const VDevice& vdevice) {
   constexpr double kBytesOfBarrier = 14 * 1024;
   if (!phase.boxes) return 0;

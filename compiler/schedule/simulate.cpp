@@ -391,7 +391,7 @@ Simulator::Shares Simulator::shares(const Graph& graph) const {
   return all_us > 0 ? Shares{us.full / all_us, us.maps / all_us} : Shares{};
 }
 
-// Whether neighbouring vEUs are to be put on neighbouring SMs was measured (docs/performance-log.md, "Which vEU a block is"). It pays in
+// Whether neighbouring vEUs are to be put on neighbouring SMs was measured (docs/log/2026-11-23.md, "Which vEU a block is"). It pays in
 // networks that are convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster
 // as the blocks come, which spreads few rTasks over all of the GPU.
 namespace {
