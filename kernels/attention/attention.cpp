@@ -396,7 +396,7 @@ void append_few(const Request& request, const Heads& heads, std::vector<RKernel>
 }
 
 // Appends the rKernels of attention_rows, if rows lie as the body takes them. Of 16 bits several heads are a rTask where there are more
-// than vEUs; in fp32 that was no faster (docs/performance-log.md).
+// than vEUs; in fp32 that was no faster (docs/tried.md).
 void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
   if (!(std::get<Attention>(request.rop.attrs).scale > 0)) return;  // the largest product has the largest score

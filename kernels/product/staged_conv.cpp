@@ -146,7 +146,7 @@ int64_t merged_for(const Product& p, const Shape& shape) {
   return std::max<int64_t>(merged, 1);
 }
 
-// Of products that fill the vEUs. Measured, not derived: batches of 32 are 1 to 4 % faster so (docs/performance-log.md, "Attention by
+// Of products that fill the vEUs. Measured, not derived: batches of 32 are 1 to 4 % faster so (docs/log/2026-11-24.md, "Attention by
 // wgmma, and the order of rTasks"). Copies alone are not.
 constexpr int64_t kBlocksBeside = 6;
 

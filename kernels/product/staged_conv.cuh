@@ -99,7 +99,7 @@ struct LaggedLoop {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // The loop of products with a fixed number of steps in an input stage (Product::kSteps), of one tap. Tensor cores take 128 clocks for a
-// step of 64 x 64 x 64, and the loop of all others some 400 (docs/performance-log.md), nearly all of it instructions that compute operands
+// step of 64 x 64 x 64, and the loop of all others some 400 (docs/log/2026-11-26.md), nearly all of it instructions that compute operands
 // and look for the ends of stages. Here a stage is straight code, and while its products run the next stage is awaited and begun. A
 // stage is released behind the first step of the next one: a step is begun when the one before it is nearly done. A stage of weights is as
 // long as one or more stages of inputs. Rings are as long as for LaggedLoop.
