@@ -8,7 +8,7 @@
 namespace tamp::passes {
 
 // Per tensor: strides as if every rOperator's result had a memory of its own. Results of Conv and Pool are channels-last (N,H,W,C or
-// N,L,C), Elementwise, Lrn and Pad keep the order of what they read, Concat that of its largest operand, views follow from their
+// N,L,C), Elementwise, Lrn and Pad keep the order of their operand, Concat that of its largest operand, views follow from their
 // source, and everything else, and every graph output, is row-major.
 std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph, int64_t cell);
 

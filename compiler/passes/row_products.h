@@ -1,4 +1,4 @@
-// What the passes that change rows and their products (defer_normalize, fuse_feed_forward, fuse_self_attention, order_rows) have in common.
+// Tools of passes and patterns that change rows and their products.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace tamp::passes {
 // A product of rows with constant weights.
 bool is_row_product(const Graph& graph, const ROperator& rop);
 
-// Who makes `rows`, apart from what keeps them; none where something else reads them, too.
+// The only producer of `rows`, looking through Reshapes that keep rows; none if `rows` has several readers.
 ROperatorId only_maker_of(const Graph& graph, const Uses& uses, TensorId rows);
 
 // The weights of a MatMul as [K, N], alpha times.

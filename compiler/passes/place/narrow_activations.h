@@ -15,8 +15,8 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 //   y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..              y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..      (nobody reads y in 16 bits)
 //
 // Lets activations of a placed graph lie in `to`, f16 or bf16, wherever all rOperators that write or read the buffer have bodies for 16
-// bits. Arithmetic stays in f32: bodies widen what they load and round what they store. Constants of the model stay
-// what they are. All f32 buffers are narrowed at first; where a rOperator has no body for that, its results are widened again, or its
+// bits. Arithmetic stays in f32: bodies widen their loads and round their stores. Constants of the model keep their
+// type. All f32 buffers are narrowed at first; where a rOperator has no body for that, its results are widened again, or its
 // operands, or both, until all rOperators have bodies. If less than half of all elements would stay narrow, none is narrowed: bodies of
 // both kinds are more code than the SMs' instruction caches hold. `may`: by buffer, whether it may be narrow at all; empty: all may.
 //

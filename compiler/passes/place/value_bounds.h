@@ -1,4 +1,4 @@
-// Which activations fp16 can hold without losing what tf32 keeps of them.
+// Which activations fp16 can hold as exactly as tf32 does.
 #pragma once
 
 #include <limits>
@@ -12,9 +12,9 @@
 
 namespace tamp::passes {
 
-// Of the weights of a product, [M, K]: what bounds of its results need. All three are infinite if a weight is infinite or NaN.
+// Norms of a product's weights [M, K], from which bounds of its results follow. All are infinite if a weight is infinite or NaN.
 struct WeightNorms {
-  std::shared_ptr<const Bytes> data;  // what they are of; kept, so that the address stays what it is
+  std::shared_ptr<const Bytes> data;  // the weights; kept, so that no other data get this address
   double largest = 0;                 // magnitude
   double largest_sum = 0;             // over the rows: sum of magnitudes, the result's bound per unit of the operand's magnitude
   double largest_length = 0;          // the same for the square root of the sum of squares, per unit of the operand's length
@@ -23,12 +23,12 @@ struct WeightNorms {
   double least_length = kNoWeight;    // of a row that is not all 0
   double least = kNoWeight;           // magnitude of a weight that is not 0
   bool fits_half = false;             // none is too large for a half
-  bool may_vanish = false;            // of some row even the largest is so small that halves lose bits of it
+  bool may_vanish = false;            // in some row even the largest weight is so small that a half loses bits of it
 
   static constexpr double kNoWeight = std::numeric_limits<double>::infinity();
 };
 
-// Norms of weights that were asked for before, so that those who ask about many graphs read each weight once.
+// Norms by weights, so that questions about many graphs read each weight once.
 class WeightNormsCache {
  public:
   // `rows` is M; the weights lie as [M, K], or as [K, M] if `by_columns`.
@@ -39,22 +39,22 @@ class WeightNormsCache {
   std::map<std::tuple<const Bytes*, int64_t, bool>, WeightNorms> norms_;
 };
 
-// What of a placed graph in precision tf32 may lie and be multiplied in fp16. fp16 has as many bits behind the point as tf32; what it has
-// not is the range. So a buffer may be f16 if
-//  - its values are proven to fit, whatever the inputs of the model are: normalised rows are at most sqrt(N) times their scale, and what
-//    products, gelu, attention and copies make of bounded values is bounded by the weights;
-//  - what fp16 loses of small values is little beside the errors that they have in tf32. These are as large as the terms whose sum a value
-//    is, so a difference may come out small, but what sigmoid, silu and gelu make small may not lie in fp16, unless what reads it adds it
-//    to larger terms;
-//  - all that read them round them to tf32, since they are operands of products, or move them into such a buffer. Normalised rows may be
-//    a product's residual as well (networks that normalise behind the sum have such): these are then rounded where tf32 alone would not
-//    round them, by as much as the products behind them are. So may rows that a product normalises itself (MomentMatMul), by a Normalize
-//    beside that product whose result is rounded.
+// The buffers and products of a placed graph in precision tf32 that may be fp16 (docs/adr/0026). fp16 has as many bits behind the point as
+// tf32 and a smaller range. So a buffer may be f16 if
+//  - its values are proven to fit, whatever the inputs of the model are. Normalised rows are at most sqrt(N) times their scale. Results of
+//    products, gelu, attention and copies of bounded values are bounded by the weights;
+//  - fp16 loses little of small values beside the errors that they have in tf32. These errors are as large as the terms whose sum a value
+//    is, so a small difference of large terms is harmless. Small results of sigmoid, silu and gelu are not: they may be fp16 only if
+//    their readers add them to larger terms;
+//  - all readers round them to tf32, as operands of products, or move them into such a buffer. Normalised rows may be a product's
+//    residual as well (in networks that normalise behind the sum). They are then rounded where tf32 alone would not round them, by as much
+//    as the products behind them are. The same holds for rows that a product normalises itself, by a Normalize beside that product whose
+//    result is rounded.
 // Example: a normalised row of 768 values with scales of at most 1.5 is bounded by 41.6; the product behind it, of weights whose rows have
 // at most the length 2, by 41.6 * 2 plus its bias.
 struct HalfUse {
   std::vector<bool> buffers;    // by number
-  std::vector<double> largest;  // by number: the magnitude that values are proven to have at most; 0: none is proven
+  std::vector<double> largest;  // by number: the largest magnitude that is possible, as proven; 0: none is proven
   std::vector<bool> rops;       // may be computed with operands or results in f16: products whose operands and weights fit, and all that
                                 // is no product
 };

@@ -11,7 +11,7 @@
 
 namespace tamp::passes {
 
-// The largest finite magnitudes of constants that were asked for before, so that those who ask about many graphs read each constant once.
+// The largest finite magnitudes by constants, so that questions about many graphs read each constant once.
 class MagnitudeCache {
  public:
   double of(const Tensor& constant);  // of f32
@@ -23,7 +23,7 @@ class MagnitudeCache {
 
 // For each buffer of a placed graph whether it may lie in 16 bits of type `to` as far as masks are concerned. It may not if
 //  - its values come from a constant with finite numbers near the largest of `to` or beyond, by selections, sums and products;
-//  - they come so from an input of the model, of which nothing is known, and go so to a Softmax or to what attention adds to its scores.
+//  - they come so from an input of the model, whose values are unknown, and go so to a Softmax or to the bias of an attention.
 // Example: (1 - mask) * -3.4e38 of a mask of run time stays f32, and so do scores plus that if a Softmax reads them.
 std::vector<bool> holds_no_mask(const Graph& placed, DType to, MagnitudeCache& magnitudes);
 

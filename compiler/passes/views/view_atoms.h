@@ -1,5 +1,5 @@
-// What a chain of views shows, whatever strides its steps could express: a tensor's dimensions as parts of the dimensions of the tensor
-// that the chain begins at.
+// A chain of views as one view: the last tensor's dimensions as parts of the dimensions of the tensor at the chain's beginning. Strides
+// need not be able to express the steps in between.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace tamp::passes {
 struct Atom {
   size_t dimension = 0;
   int64_t inner = 1, extent = 1;
-  int64_t start = 0, step = 1, count = 1;  // what Slices leave of the extent
+  int64_t start = 0, step = 1, count = 1;  // the part of the extent that Slices leave
 
   bool is_whole() const { return start == 0 && step == 1 && count == extent; }
 };
@@ -32,12 +32,12 @@ struct Seen {
 };
 
 Seen seen_whole(const Graph& graph, TensorId id);
-// What the view makes of what its operand shows; nothing where a Reshape or a Slice takes no whole parts.
+// The view of a view: `operand` as seen through `view`. None where a Reshape or a Slice cuts a part in pieces.
 std::optional<Seen> seen_through(const Graph& graph, const ROperator& view, const Seen& operand);
 // Strides that show it in a base of these strides, if there are any.
 std::optional<std::vector<int64_t>> strides_of(const Seen& seen, const std::vector<int64_t>& base);
 
-// rOperators that are put one behind another, and what their results show of tensors that no view makes.
+// A list of rOperators that grows, and their results as views of tensors that are no views.
 class SeenTensors {
  public:
   explicit SeenTensors(Graph& graph) : graph_(graph) {}

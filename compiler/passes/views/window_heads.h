@@ -21,13 +21,13 @@ struct WindowHeads {
   }
 };
 
-// What a tensor of that shape is that lies so in memory whose rows have `row` elements; nothing if it is something else.
+// The windows and heads of a tensor of that shape and place, in memory whose rows have `row` elements; none if it has no such parts.
 std::optional<WindowHeads> window_heads(const Shape& shape, const Placement& place, int64_t row);
 
 // Where a tensor of that shape, with these dimensions of windows, lies in rows that have all heads' columns and nothing else.
 Placement joined_place(const Shape& shape, size_t window_dimensions);
 
-// What is added to the scores, which broadcasts to [..,rows,rows] with the leading dimensions `leading`, as [windows,heads,rows,rows],
+// A bias of the scores, which broadcasts to [..,rows,rows] with the leading dimensions `leading`, as [windows,heads,rows,rows],
 // where each extent may be 1. Nothing if it is the same for some of several dimensions of windows, or of heads, but not for all.
 std::optional<Shape> window_bias(const Shape& bias, const Shape& leading, size_t window_dimensions);
 
