@@ -1,4 +1,4 @@
-// Whether values lie within what compilation has proven of them (`tamp run --check` on the stand-in).
+// Whether values keep the bounds that compilation has proven (`tamp run --check` on the stand-in).
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct BoundsReport {
   std::vector<std::string> violations;  // sentences
 };
 
-// Compares what lies in each buffer that is narrow because its values are bounded (Buffer::largest, passes/value_bounds.h) with its bound.
+// Compares the values of each buffer that is narrow because they are bounded (Buffer::largest, passes/value_bounds.h) with the bound.
 // `arena` is the device's memory after a run of a program in which such buffers share theirs with nothing (CompileOptions::keep_bounded).
 BoundsReport check_bounds(const RProgram& program, const Bytes& arena);
 

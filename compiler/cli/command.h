@@ -1,5 +1,5 @@
-// What all commands share. A command is one file with one function add_NAME(), which puts the command's options into the CLI11 app and,
-// when the user calls the command, leaves what to do in Invocation. main.cpp runs that and turns errors into exit codes.
+// Common parts of all commands. A command is one file with one function add_NAME(), which puts the command's options into the CLI11 app
+// and, when the user calls the command, leaves its work in Invocation. main.cpp runs that and turns errors into exit codes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -53,10 +53,10 @@ void add_records_option(CLI::App& command, ModelArguments& arguments);
 CompileOptions compile_options(const ModelArguments& arguments);
 
 // The options as a user writes them, where they differ from the default: "--vdevice h200 --batch 8 --dim n=4". Files appear by name only,
-// since what is generated does not depend on where they lie.
+// since the generated files do not depend on where they lie.
 std::string options_text(const ModelArguments& arguments);
 
-// The files of NAME=FILE arguments of --freeze. Error (bad input) names what is wrong.
+// The files of NAME=FILE arguments of --freeze. Error (bad input) names the fault.
 std::map<std::string, ops::Value> frozen_values(const std::vector<std::string>& assignments);
 
 // The name of the generated symbols and files: the model's file name made a legal identifier.

@@ -1,5 +1,5 @@
-// What the three forms of `tamp compare` share. The forms compare policies (compare_command.cpp), schedules made for several batches and
-// vDevices (compare_schedules.cpp), and the networks of the papers (compare_papers.cpp).
+// Common parts of the three forms of `tamp compare`. The forms compare policies (compare_command.cpp), schedules made for several batches
+// and vDevices (compare_schedules.cpp), and the networks of the papers (compare_papers.cpp).
 #pragma once
 
 #include <cstdint>

@@ -54,10 +54,10 @@ std::string rprogram_json_of(const CompiledFolder& compiled);
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
 
-// Adds what only the schedule knows: EmitOptions::planned, ::producers, and what is needed to make the program again.
+// Adds the schedule's facts: EmitOptions::planned, ::producers, and all that `tamp weights` needs to make the program again.
 void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
-// What to record about the model at `path`, which was read as `source`.
+// The record about the model at `path`, which was read as `source`.
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options);
 
 // Reads the model that the folder was compiled from. The file is `given`, or the one with the recorded name in the folder, beside the

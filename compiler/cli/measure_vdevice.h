@@ -1,5 +1,5 @@
 // `tamp devices --measure FILE.json`: makes a vDevice for the GPU at hand. runtime_stub/host/measure_vdevice.cu times edges, bandwidths and
-// rates; what is not timed is taken from a similar built-in vDevice.
+// rates; times that are not measured are those of a similar built-in vDevice.
 #pragma once
 
 #include <map>
@@ -7,7 +7,7 @@
 
 namespace tamp::cli {
 
-// What runtime_stub/host/measure_vdevice.cu printed.
+// The output of runtime_stub/host/measure_vdevice.cu.
 struct Measurements {
   std::string product;  // "NVIDIA H200"
   std::map<std::string, double> values;

@@ -7,7 +7,7 @@
 
 namespace tamp::cli {
 
-// Error (bad input) names the file and what is wrong with it; sizes are checked before anything is allocated.
+// Error (bad input) names the file and its fault; sizes are checked before anything is allocated.
 ops::Value read_npy(const std::string& path);
 
 // Writes version 1. Error (bad input) if the file cannot be written or the element type has no .npy name.

@@ -32,7 +32,7 @@ struct RunOptions {
   bool trace = false;                                  // stamp every rTask, which makes runs slower; GPU only
   bool trace_all = false;                              // with `trace`: the stamps of every run, one after another
   int train = 0;                                       // also this many launches back to back, several times
-  bool races = false;                                  // log what every rTask touches; stand-in only
+  bool races = false;                                  // log the memory that every rTask touches; stand-in only
   bool arena = false;                                  // also read all activations back after the run
   bool stages = false;                                 // a build that can time stages
   std::filesystem::path stage_file = {};               // with `stages`: which stages are timed (runtime_stub/host/stages.h)

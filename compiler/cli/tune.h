@@ -31,9 +31,9 @@ select::Records tune(const Prepared& prepared, const CompileOptions& compile, co
 // Microseconds of whole runs; none where the program does not count.
 using MeasureWhole = std::function<std::vector<std::optional<double>>(const std::vector<RProgram>& programs)>;
 
-// What is kept in the end. Times of rOperators need not add up to the time of a network, so whole networks are timed: with the rKernels
-// that the model alone chooses; with the new choice for one kind of rOperators (a signature) at a time; with the new choice for those kinds
-// that became faster; and with all new choices.
+// The records that are kept in the end. Times of rOperators need not add up to the time of a network, so whole networks are timed: with the
+// rKernels that the model alone chooses; with the new choice for one kind of rOperators (a signature) at a time; with the new choice for
+// those kinds that became faster; and with all new choices.
 struct Settled {
   RProgram untuned, tuned;
   std::optional<double> untuned_us, tuned_us;

@@ -33,7 +33,7 @@ struct Place {
 // All places that mean the same order of elements in memory; the tensor has the shape of the first. None: the same for any batch.
 using Places = std::vector<Place>;
 
-// What an rOperator does that no rule allows.
+// Work of an rOperator that no rule allows.
 struct Mixes {
   std::string why;
 };
@@ -48,7 +48,7 @@ class BatchOperands {
  protected:
   BatchOperands(const Graph& original, int64_t from, int64_t to, const ModelWords& words);
 
-  // What a rule asks for. Shapes are those with the original batch.
+  // Questions of a rule. Shapes are those with the original batch.
   bool has(size_t i) const { return i < rop_->inputs.size() && rop_->inputs[i].valid(); }
   const Tensor& operand(size_t i) const { return original_.tensor(rop_->inputs[i]); }
   const Shape& shape(size_t i) const { return operand(i).shape; }
@@ -62,7 +62,7 @@ class BatchOperands {
     return i;
   }
 
-  // What it says.
+  // Its answer.
   void result(size_t k, const Place& place) { results_.at(k) = {place}; }
 
   [[noreturn]] void mixes_along(size_t i, const char* what) const {
@@ -111,13 +111,13 @@ class BatchOperands {
   // which the new tensor has. The frontend makes them by adding a constant, [[0],[20],[40]] for the rows of [3,20], to places in a row.
   int64_t step_of(size_t i) const { return has(i) ? steps_[rop_->inputs[i].index()] : 0; }
 
-  // Only what keeps the difference may read such numbers, or takes from the rows that they count.
+  // Readers of such numbers must keep the difference, or take from the rows that they count.
   void take_step(size_t i);
 
   // A constant summand that is larger by equal steps from each element of the batch to the next: that of the first is taken for all.
   bool takes_first_numbers(size_t i, const Place& batch);
 
-  // What becomes of a number that is out of range, and whether negative ones count from the end.
+  // The number in place of one that is out of range, and whether negative ones count from the end.
   struct Outside {
     bool counts_back = true;
     int64_t number = 0;
@@ -144,7 +144,7 @@ class BatchOperands {
   UniqueNames tensor_names_, rop_names_;
   std::string where_;
 
-  // The rOperator that is being followed, the places chosen for its operands, and what its rule makes of it.
+  // The rOperator that is being followed, the places chosen for its operands, and its attributes with the new batch.
   const ROperator* rop_ = nullptr;
   std::vector<std::optional<Place>> chosen_;
   OpAttrs attrs_;

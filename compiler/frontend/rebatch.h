@@ -1,5 +1,5 @@
-// --batch N for a model that was exported with a fixed batch: the graph of the model with another batch, in which each element of the batch
-// gets what the model as it was exported makes of it. The batch is followed from the inputs through each rOperator by rules, one for each
+// --batch N for a model that was exported with a fixed batch: the graph of the model with another batch. Each element of the batch gets the
+// results that the exported model has for it alone. The batch is followed from the inputs through each rOperator by rules, one for each
 // kind of operator, that say where it lies in the results; an rOperator that no rule shows to keep its elements apart is refused
 // (docs/adr/0047-batch-by-symbols.md).
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tamp::frontend {
 
-// What a model says and its graph does not.
+// Facts that a model states and its graph does not.
 struct ModelWords {
   // Where each dimension of a Reshape's operand is in its result, by the rOperator's name; -1: not said. An Unsqueeze says which 1 of
   // [1,1,6] the batch of [1,6] becomes.

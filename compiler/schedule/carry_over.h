@@ -1,5 +1,5 @@
 // Runs a schedule that was made for one batch or vDevice on another (IOS calls such schedules specialised). The rTasks differ between the
-// two, so what is carried over are the decisions about rOperators: the rKernel of each, the order in which their phases begin, and the
+// two, so only decisions about rOperators are carried over: the rKernel of each, the order in which their phases begin, and the
 // places between which everything before ends ahead of everything behind. rOperators correspond by name.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the policies share when they ask the catalogue for rKernels.
+// How policies ask the catalogue for rKernels.
 #pragma once
 
 #include <vector>
@@ -33,9 +33,9 @@ double alone_us(const Graph& graph, const ROperator& rop, const select::Machine&
 // between layouts of shared memory, so `vdevice` is as a program would have it, and the tensors are placed.
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
 
-// Bytes of inputs that are not on their way when a rTask's first products are made, since its ring is too short: of one rTask of each
-// rOperator's fastest rKernel, added up. What a product over the input stages costs by itself is counted as so many bytes. Serves to choose
-// between rings, as above.
+// Bytes of inputs that are not on their way when a rTask's first products are made, since its ring is too short. One rTask of each
+// rOperator's fastest rKernel counts. A product over the input stages has a barrier more, which counts as so many bytes. It serves to
+// choose between rings, as above.
 double late_bytes(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
 
 }  // namespace tamp::schedule

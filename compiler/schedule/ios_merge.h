@@ -1,5 +1,5 @@
 // The price of a merge of several convolutions into one (IOS-Merge). The convolution is made by the pass (compiler/ir/merge.h) in a graph
-// with nothing else changed. Its price includes what the merge costs elsewhere: slices of its result that must be copied to where a Concat
+// with nothing else changed. Its price includes costs elsewhere: slices of its result that must be copied to where a Concat
 // or a graph output needs them.
 //
 // With a meter, merges of convolutions on different inputs are measured in one program. So there are only as many programs as one input has
@@ -22,7 +22,7 @@ class MergePrices {
 
   // Per unit: the number of its class, or -1. Units of one class may become one.
   const std::vector<int64_t>& classes() const { return class_of_; }
-  // Price of a merge of units of one class; infinite if no family can run what they become.
+  // Price of a merge of units of one class; infinite if no family can run the merged convolution.
   double of(const std::vector<size_t>& units);
   // As in StagePrices. The caller calls those of `prices` first.
   void gather() { gathering_ = true; }
@@ -32,7 +32,7 @@ class MergePrices {
 
  private:
   using Members = std::vector<size_t>;
-  // What a merge changes beside the merged units: rOperators of the new graph that the old one does not have, and units whose rOperators
+  // Changes of a merge beside the merged units: rOperators of the new graph that the old one does not have, and units whose rOperators
   // the new graph has no more.
   struct Change {
     std::vector<ROperatorId> made;

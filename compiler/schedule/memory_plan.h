@@ -1,4 +1,4 @@
-// Where buffers and scratch lie in the arena, and what the weights file holds.
+// The places of buffers and scratch in the arena, and of constants in the weights file.
 #pragma once
 
 #include "compiler/ir/rprogram.h"

@@ -1,6 +1,5 @@
-// Which instruction writes which elements of a space, for one window of the space at a time. Where what is written are long pieces these
-// are kept, so that a tensor of 2^31 elements takes as much memory as its rTasks; where they are short, a number for each element of the
-// window.
+// Which instruction writes which elements of a space, for one window of the space at a time. Long pieces are kept as pieces, so that a
+// tensor of 2^31 elements takes as much memory as its rTasks. Where pieces are short, each element of the window has a number.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a policy is told, and what it decides. Append and Wait are Rammer's two calls: a policy is a program of these calls, written down as
+// A policy's input and its decisions. Append and Wait are Rammer's two calls: a policy is a program of these calls, written down as
 // `Plan::order` and `Plan::waits`. A policy is one file with one function `Plan NAME(const PolicyInput&)` and a row in schedule.cpp. How a
 // policy estimates times is its own business (most place rTasks with a Timetable); how long the finished plan takes, simulate.h says for
 // all policies alike.

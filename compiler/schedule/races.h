@@ -1,5 +1,5 @@
-// verify() proves that the accesses that families declare for each rTask are in order. The other half of the proof is here: what the
-// families declare is compared with what the rTasks were seen to do (`tamp run --races`; runtime_stub/cuda_on_cpu/cpu_races.h).
+// verify() proves that the accesses that families declare for each rTask are in order. The other half of the proof is here: the declared
+// accesses are compared with those that the rTasks were seen to make (`tamp run --races`; runtime_stub/cuda_on_cpu/cpu_races.h).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ inline constexpr int32_t kArenaBase = rk::kArena, kWeightsBase = rk::kWeights, k
 // The bytes of the arena that hold words: exchanges of gangs, and words of buffers (words.h).
 std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program);
 
-// One sentence per fault, at most `limit`. No sentence means: every rTask read and wrote what its family declares and no more, and wrote
-// all of that; and of any two rTasks that touched the same byte, one of them writing, one is done before the other begins, whatever the
+// One sentence per fault, at most `limit`. No sentence means: every rTask read and wrote no other bytes than its family declares, and wrote
+// all of these; and of any two rTasks that touched the same byte, one of them writing, one is done before the other begins, whatever the
 // order of the run. The program must be one that verify() accepts. In `touched`, the touches of a rTask follow each other.
 std::vector<std::string> races(const RProgram& program, const std::vector<Touch>& touched, size_t limit = 8,
                                const select::Families& families = kernels::families());

@@ -67,7 +67,7 @@ struct Timeline {
 };
 Timeline timeline(const RProgram& program);
 double simulate(const RProgram& program);
-void estimate(RProgram& program);  // sets estimated_us and what follows from it
+void estimate(RProgram& program);  // sets estimated_us and the fields that follow from it
 
 // Proves everything that must hold for an rProgram before it is emitted (docs/architecture.md). Returns one sentence per violation (at most
 // `limit`); none means that the program is accepted.

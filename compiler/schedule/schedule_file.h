@@ -8,7 +8,7 @@
 
 namespace tamp::schedule {
 
-// What a schedule is valid for. Values of weights do not count: the same network trained again has the same key.
+// The programs that a schedule is valid for. Values of weights do not count: a retrained network has the same key.
 struct ScheduleKey {
   std::string model;  // hash of the graph as it is scheduled
   std::string vdevice;
@@ -18,7 +18,7 @@ struct ScheduleKey {
 };
 ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precision, int64_t batch);
 
-// Reads from the file what it is for. Error (bad input) if it is no schedule.
+// Reads the file's key. Error (bad input) if it is no schedule.
 struct ScheduleHead {
   ScheduleKey key;
   Execution execution = Execution::persistent;
@@ -28,7 +28,7 @@ ScheduleHead read_schedule_head(const std::string& text, const std::string& sour
 
 std::string schedule_text(const RProgram& program, int64_t batch);
 
-// As schedule(), with a file in the place of a policy. Errors (bad input) begin with `source_name` and name what is wrong: a key of another
+// As schedule(), with a file in the place of a policy. Errors (bad input) begin with `source_name` and name the fault: a key of another
 // model or vDevice, a rKernel that does not exist, or, in the verifier's words, a rTask that does not wait for another.
 RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const VDevice& vdevice,
                        const ScheduleOptions& options, int64_t batch, const select::Families& families = kernels::families());

@@ -61,10 +61,10 @@ class Simulator {
     int32_t latest_veu = -1, count = 0;
 
     void add(double us, int32_t veu);
-    // `words_us`: the edge, if what the event stands for is awaited word by word (words.h).
+    // `words_us`: the edge, if the event's rows are awaited word by word (words.h).
     double seen_us(int32_t veu, const VDevice& d, std::optional<double> words_us) const;
   };
-  // For an event, or a step whose rTasks signal. `in_words`: what it stands for is awaited word by word (words.h).
+  // For an event, or a step whose rTasks signal. `in_words`: its rows are awaited word by word (words.h).
   struct Wait {
     int32_t event = 0;
     bool in_words = false;

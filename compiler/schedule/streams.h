@@ -25,7 +25,7 @@ class Streams {
 
   explicit Streams(size_t launches) : words_((launches + 63) / 64) {}
 
-  // Adds the next launch. Sorts `after` and removes what the others of it imply. The stream is one whose last launch is in `after`; else
+  // Adds the next launch. Sorts `after` and removes launches that its others imply. The stream is one whose last launch is in `after`; else
   // one where the order of the stream adds no wait; else a new one.
   Place add(std::vector<int32_t>& after);
 

@@ -1,6 +1,6 @@
-// What most policies place rTasks with: the vEUs' times with all rTasks appended so far. It tells on which vEU the next rTask would end
-// earliest. Costs and edges are the simulator's (simulate.h). How many vEUs are busy beside a rTask must be given, since what will run
-// there is not known yet. A Timetable is small, so that a policy can try something on a copy.
+// The vEUs' times with all rTasks appended so far. It tells on which vEU the next rTask would end earliest; most policies place rTasks by
+// that. Costs and edges are the simulator's (simulate.h). The number of vEUs that are busy beside a rTask must be given: their rTasks are
+// not placed yet. A Timetable is small, so that a policy can try something on a copy.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ struct Finish {
   double at_us = 0;
   VEU only;
   bool many = false;  // on several vEUs; if false and `only` is none, there is nothing to wait for
-  BufferId words;     // what may be awaited word by word instead (words.h), or none
+  BufferId words;     // the buffer that may be awaited word by word instead (words.h), or none
 };
 
 // Of a phase none of whose rTasks has been placed yet.
 Finish begin_finish(const Phase& phase);
 
-// What it takes from the end of a rTask until another may begin. Policies ask millions of times.
+// Times from the end of a rTask until another may begin. Policies ask millions of times.
 struct Edges {
   double same_veu_us = 0, signal_us = 0;  // on the same vEU; from a signal to a Wait on another one
   double words_us = 0;                    // from the last word of a row to its readers on other vEUs
@@ -77,7 +77,7 @@ class Timetable {
   // All phases of a rOperator one after another, or a gang. For each phase, the vEUs counted as busy are its own and `others` more.
   Finish append(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits, int64_t others = 0);
 
-  // A grid-wide boundary: what is appended later begins after everything appended before has ended.
+  // A grid-wide boundary: rTasks that are appended later begin when all that were appended before have ended.
   void begin_together();
 
   double end_us() const { return end_us_; }

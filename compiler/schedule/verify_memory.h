@@ -39,7 +39,7 @@ void verify_graph(const RProgram& program, Violations& violations);
 void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations);
 
 // Proves of the boxes of inputs that they are of an operand, keep the copy engine's rules, lie in the operand's buffer, and bring each
-// rTask what it declares to read. Requires that ids are in range.
+// rTask the memory that it declares to read. Requires that ids are in range.
 void verify_boxes(const RProgram& program, const select::Families& families, Violations& violations);
 
 // Proves that every needed element is written exactly once and before it is read, that nothing leaves its buffer or the arena, and that
@@ -47,7 +47,7 @@ void verify_boxes(const RProgram& program, const select::Families& families, Vio
 void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);
 
 // Proves for every gang: each of its rTasks has a vEU of its own, each word that one of them awaits is published by exactly one of them, no
-// word is outside the exchange, and no other data uses the exchange's memory. For every buffer with words: whoever writes it publishes
+// word is outside the exchange, and no other data uses the exchange's memory. For every buffer with words: each of its writers publishes
 // them, and no other data uses their memory. Requires that ids are in range.
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations);
 

@@ -1,7 +1,7 @@
 // The only cost model: microseconds of a rTask on a vDevice. Selection, the policies and the simulator all use it, so that they agree. A
 // rTask's time has three parts: a fixed cost; the body (arithmetic or activation traffic, whichever is longer, since bodies overlap them);
-// and its weights. The loader warp fetches weights ahead into the ring while the vEU still works or waits; only what does not fit into that
-// time is added.
+// and its weights. The loader warp fetches weights ahead into the ring while the vEU still works or waits; only the time beyond that is
+// added.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace tamp::select {
 
-// What all rTasks of a model have in common.
+// Conditions that all rTasks of a model have in common.
 struct Machine {
   const VDevice& vdevice;
   Precision precision = Precision::fp32;

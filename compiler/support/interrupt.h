@@ -1,4 +1,4 @@
-// Removes what must not outlive the program, folders of unfinished work and child processes, when Ctrl-C, SIGTERM or SIGHUP ends it.
+// Removes folders of unfinished work, and ends child processes, when Ctrl-C, SIGTERM or SIGHUP ends the program.
 //
 // A thread of its own waits for these signals. It takes the lock that every Uninterrupted shares, and keeps it, so that nobody makes
 // anything new; then it ends the children, removes the folders, and leaves with the exit code 128 + signal.
