@@ -143,7 +143,7 @@ def test_what_is_not_supported_is_data(tamp):
     assert refused(tamp_package().CompileError, ["nobody"], compiled, wrong).unsupported == []
 
 
-# --- weights of another training ---------------------------------------------------------------------------------------
+# --- retrained weights -------------------------------------------------------------------------------------------------
 
 def test_weights_of_another_training(tamp):
     x = drawn(2, 4)
