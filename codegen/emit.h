@@ -11,7 +11,7 @@
 
 namespace tamp::codegen {
 
-// What all sections need, computed once.
+// Facts that several sections need, computed once.
 struct Plan {
   const RProgram& program;
   const EmitOptions& options;

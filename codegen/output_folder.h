@@ -25,7 +25,7 @@ inline constexpr std::string_view kRprogramSuffix = ".rprogram.json";
 // another compiled model than NAME is there. Changes nothing.
 void check_folder(const std::string& folder, const std::string& name, const std::vector<std::string>& files);
 
-// What happens to files of an earlier compilation that are not among `files`.
+// The fate of files of an earlier compilation that are not among `files`.
 enum class Others { go, stay };
 void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others = Others::go);
 

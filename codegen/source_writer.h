@@ -27,7 +27,7 @@ class SourceWriter {
   void section(std::string_view title);
   const std::string& str() const { return out_; }
 
-  int64_t next_line() const { return next_line_; }  // line number of what is written next; the first is 1
+  int64_t next_line() const { return next_line_; }  // number of the next line; the first is 1
   struct Section {
     std::string title;
     int64_t line = 0;

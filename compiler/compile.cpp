@@ -15,9 +15,9 @@
 
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/ops/ops.h"
+#include "compiler/passes/passes.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/merge_convolutions.h"
-#include "compiler/passes/passes.h"
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/tidy/widen_halves.h"
 #include "compiler/schedule/schedule_file.h"
@@ -135,8 +135,9 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   setting.precision = asked ? *asked : shape::own_precision(prepared.source, setting.vdevice);
-  std::vector<passes::Pass> pipeline = passes::pipeline(shape::estimator(setting), shape::cell_of(setting), shape::graph_estimator(setting),
-                                                        shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
+  std::vector<passes::Pass> pipeline =
+      passes::pipeline(shape::estimator(setting), shape::cell_of(setting), shape::graph_estimator(setting),
+                       shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
   // In fp32 a model of 16 bits rounds where it says so.
   if (setting.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
   progress.emplace("runs the passes");

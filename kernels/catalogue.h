@@ -12,7 +12,7 @@ namespace tamp::kernels {
 const std::vector<Family>& families();
 const Family& family(const std::string& name);  // TAMP_CHECK if absent
 
-// What the families fuse, in the order in which it is tried.
+// The patterns of all families, in the order in which they are tried.
 std::vector<FusionPattern> fusions();
 
 // Candidates of all families, in catalogue order.

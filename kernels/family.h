@@ -1,4 +1,4 @@
-// A family turns rOperators into rKernels: it lists the legal candidates, packs their weights, and states what memory each rTask touches.
+// A family turns rOperators into rKernels: it lists the legal candidates, packs their weights, and states the memory that each rTask touches.
 // kernels/<folder>/<family>.cuh holds the device code, kernels/<folder>/<family>.cpp the functions of this interface.
 #pragma once
 
@@ -19,9 +19,9 @@ struct Request {
   Precision precision;
 };
 
-// What a family does with rOperators that compute in f32 while some of their operands or results are 16 bits in memory (Buffer::narrowed).
+// How a family takes rOperators that compute in f32 while some of their operands or results are 16 bits in memory (Buffer::narrowed).
 enum class Narrowed : uint8_t {
-  computes,  // what its `candidates` accept, as for other rOperators
+  computes,  // those that its `candidates` accept, as of other rOperators
   moves,     // only moves elements from one place to another of the same type, which may be any type
   refuses,   // takes no such rOperators, since it would compute in the type that it finds
 };
@@ -33,7 +33,7 @@ struct Family {
   std::vector<RKernel> (*candidates)(const Request& request);
   // The packed constant data of one phase (ring blocks first, at offset 0; then whatever PackedArg refers to). Empty = none.
   Bytes (*pack)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
-  // What rTask `index` of `phase` reads and writes, packed data left out.
+  // The reads and writes of rTask `index` of `phase`, packed data left out.
   void (*accesses)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out);
   // For passes, before tensors have places and constants their final values: the time of the family's fastest rKernel, on the vDevice as
   // the rKernels will see it. No time if the family will have no rKernel for the rOperator, or none that is worth making the rOperator for;

@@ -1,4 +1,4 @@
-// Whether fp16 keeps what tf32 keeps of a product's operands (docs/adr/0026), for bodies that find out about their weights themselves.
+// Whether fp16 holds a product's operands as exactly as tf32 (docs/adr/0026), for bodies that look at their weights themselves.
 #pragma once
 
 #include <cstdint>

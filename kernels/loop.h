@@ -40,10 +40,10 @@ void merge(Loop& loop);
 using Box = std::function<void(const std::vector<int64_t>& low, const std::vector<int64_t>& high)>;
 void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t end, const Box& box);
 
-// Appends what operand `operand`, which starts at element `offset` of its buffer, touches in elements [begin, end) of the nest.
+// Appends the memory that operand `operand`, which starts at element `offset` of its buffer, touches in elements [begin, end) of the nest.
 void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end,
                  std::vector<Region>& regions);
-// Appends what the operand touches in the box [low, high) of the nest.
+// Appends the memory that the operand touches in the box [low, high) of the nest.
 void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, const std::vector<int64_t>& low,
                      const std::vector<int64_t>& high, std::vector<Region>& regions);
 // The box [low, high) of a placed tensor, in logical coordinates.

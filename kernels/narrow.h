@@ -14,7 +14,7 @@ namespace tamp::kernels {
 // after every step.
 inline bool has_narrow_activations(Precision precision) { return precision == Precision::fp16 || precision == Precision::bf16; }
 
-// To nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
+// To nearest, ties to even; NaN stays NaN, a value that is too large becomes infinite.
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
 // Of `count` values times `factor`, faster than one by one.

@@ -10,7 +10,7 @@
 namespace tamp {
 
 // The Fused of `steps`, rOperators on tensors of `graph` in topological order. Its operands are all that the steps read and do not make:
-// `operands` first, in that order, then what else there is, in the order in which it is read. Its results are `results`. Name, title and
+// `operands` first, in that order, then the others in the order in which they are read. Its results are `results`. Name, title and
 // origin are those of the steps together.
 ROperator fuse(const Graph& graph, std::string title, const std::vector<ROperator>& steps, const std::vector<TensorId>& results,
                const std::vector<TensorId>& operands = {});
@@ -27,7 +27,7 @@ void for_each_step(const Graph& graph, const ROperator& rop, F&& f) {
   for (const ROperator& step : steps.rops) f(steps, step);
 }
 
-// What a family reads from a Fused: its steps, each with the operands and results of the whole rOperator that it touches.
+// A family's view of a Fused: its steps, each with the operands and results of the whole rOperator that it touches.
 class FusedView {
  public:
   // None if the rOperator is no Fused.
@@ -41,7 +41,7 @@ class FusedView {
   const Op* as(size_t i) const {
     return i < count() ? std::get_if<Op>(&step(i).attrs) : nullptr;
   }
-  // The operand or the result of the whole rOperator that the body's tensor is; none for what lies between steps.
+  // The operand or the result of the whole rOperator that the body's tensor is; none for a tensor between steps.
   TensorId outside(TensorId inside) const;
   TensorId input(size_t step, size_t i) const { return outside(operand(this->step(step), i)); }
   TensorId output(size_t step, size_t i = 0) const;

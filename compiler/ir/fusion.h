@@ -14,7 +14,7 @@ namespace tamp {
 // A region as its Fused has it.
 struct RegionSteps {
   std::vector<ROperator> steps;         // in topological order, on tensors of the graph
-  std::vector<TensorId> results;        // what others read of what the steps make
+  std::vector<TensorId> results;        // the steps' results that others read
   std::vector<TensorId> operands = {};  // the first operands, in order; the others follow as they are read
   std::vector<ROperator> around = {};   // rOperators, views mostly, that operands or results need beside the Fused
 };
@@ -34,7 +34,7 @@ enum class FusionTime : uint8_t { rows, maps };
 struct FusionPattern {
   std::string title;  // of the Fused, for people
   FusionTime when = FusionTime::rows;
-  // What fusing must gain: estimates hold neither what a further body in the program costs nor what they are wrong by.
+  // The least gain of fusing: estimates know neither the cost of a further body in the program nor their own error.
   double least_us_of_kind = 0, least_us_of_region = 0, least_us_of_all = 0;
   // All regions that the family's body takes, in the order of the graph. No rOperator is in two of them.
   std::function<std::vector<FusionRegion>(const Graph& graph)> regions;

@@ -59,12 +59,12 @@ TensorId add_tensor(Graph& graph, Tensor tensor);
 TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data);
 TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values);
 
-// Operand `i`, or none behind the last one. What may be missing is read by this: passes end lists of operands at the last that is there.
+// Operand `i`, or none behind the last one. Optional operands are read by this: lists of operands end at the last that is there.
 inline TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 // Operands without the none ids at their end.
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 
-// All tensors that a rOperator reads: inputs and what its epilogue reads, none ids left out.
+// All tensors that a rOperator reads: its inputs and those of its epilogue, none ids left out.
 std::vector<TensorId> reads_of(const ROperator& rop);
 
 // Per tensor: the rOperator that makes it (or none), and the rOperators that read it, epilogues' reads included. A rOperator that reads a

@@ -24,7 +24,7 @@
 
 namespace tamp {
 
-// What Conv and Pool have in common.
+// Common attributes of Conv and Pool.
 template <class Windowed, class F>
 void window_fields(Windowed& op, F&& f) {
   f("kernel", op.kernel);
@@ -274,7 +274,7 @@ struct Softmax {
   }
 };
 
-// What a query gets whose weights, the softmax of its scores, are not numbers. nan: NaN. zero_if_masked: zeros if all its scores are
+// The result of a query whose weights, the softmax of its scores, are not numbers. nan: NaN. zero_if_masked: zeros if all its scores are
 // -infinity, since every key is masked, else NaN. zero: zeros.
 enum class Weightless : uint8_t { nan, zero_if_masked, zero };
 std::span<const char* const> names_of(Weightless);
@@ -524,8 +524,8 @@ struct ElementwiseStep {
 // one step; passes/fuse_elementwise joins them. One step `identity` is a copy (with any broadcast and permutation).
 struct Elementwise {
   std::vector<ElementwiseStep> steps;
-  std::vector<int64_t> shape{};  // broadcast with the inputs' shapes: what `identity` repeats its input to
-  std::optional<DType> dtype{};  // of the result, where the steps do not say it: what `cast` and `identity` make of their input
+  std::vector<int64_t> shape{};  // broadcast with the inputs' shapes: the shape that `identity` repeats its input to
+  std::optional<DType> dtype{};  // of the result of `cast` and `identity`, where the steps do not say it
   bool operator==(const Elementwise&) const = default;
 
   bool may_change_type() const {
@@ -653,7 +653,7 @@ struct Gather {
 // from the middle of the first (in_pixels, in 2-D). cubic is Keys' kernel with a = -0.75.
 enum class Interpolation : uint8_t { linear, nearest, cubic };
 std::span<const char* const> names_of(Interpolation);
-enum class Outside : uint8_t { zeros, border, reflection };  // what lies around x
+enum class Outside : uint8_t { zeros, border, reflection };  // the values around x
 std::span<const char* const> names_of(Outside);
 
 struct GridSample {

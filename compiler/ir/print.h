@@ -8,7 +8,7 @@
 
 namespace tamp {
 
-// " {kernel=[3,3], pads=[1,1,1,1]}" with what is not at its default; empty where all is.
+// " {kernel=[3,3], pads=[1,1,1,1]}" with the attributes that are not at their default; empty where all are.
 std::string attributes_text(const OpAttrs& attrs);
 
 // "s0 = MatMul(i0, i1) epilogue{act=relu} -> f32[4,8]; s1 = MatMul(s0, i2) -> f32[4,16]; outputs(s1)": i0, i1, .. are the operands.

@@ -62,7 +62,9 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
 }
 
 bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, MomentConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
-bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<FeedForward, SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
+bool keeps_rows_of_16_bits(const ROperator& rop) {
+  return is_one_of<FeedForward, SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1;
+}
 bool normalizes_in_sums(const ROperator& rop) {
   return is_one_of<NormalizedMatMul>(rop) ||
          (count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs));

@@ -1,4 +1,4 @@
-// What is asked of an rOperator whatever is fused in it: the products that it stands for, and in which form its bodies keep values.
+// Questions about an rOperator, fused or not: the products that it consists of, and the type in which its bodies keep values.
 #pragma once
 
 #include <cstddef>

@@ -69,7 +69,7 @@ struct Arg {
   bool operator==(const Arg&) const = default;
 };
 
-// What one rTask of a phase costs; select/cost.cpp turns it into microseconds.
+// The cost of one rTask of a phase; select/cost.cpp turns it into microseconds.
 struct Cost {
   double flops = 0;  // useful and padding alike, 2 per multiply-add
   bool tensor_core = false;
@@ -79,7 +79,7 @@ struct Cost {
   double calibrated_cycles = 0;  // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
   double latency_us = 0;         // time that the body always waits, added to the rest: a gang's steps
   double correction = 0;         // from records (select/records.h): the rTask takes this times what the other fields say; 0: no record
-  double early_us = 0;           // from its begin the body loads for so long what it can have before its inputs are there
+  double early_us = 0;           // for so long from its begin the body loads data that need no inputs
   double kernel_factor = 1;      // in graph execution the rTask takes this many times as long: nothing is copied ahead
   bool operator==(const Cost&) const = default;
 };

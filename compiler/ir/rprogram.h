@@ -66,7 +66,7 @@ struct PhaseLaunch {
   bool dependent = false;  // launched as the programmatic dependent of the launch before it in its stream (schedule/streams.h)
 };
 
-// RProgram::weights_in_l2 (docs/adr/0036): what most programs have, and what those have that wait for device memory.
+// RProgram::weights_in_l2 (docs/adr/0036): of most programs, and of those that wait for device memory.
 inline constexpr double kFewWeightsInL2 = 0.15, kManyWeightsInL2 = 0.4;
 
 struct RProgram {
@@ -88,7 +88,7 @@ struct RProgram {
   bool veus_by_sm = false;                 // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
 };
 
-// Summary, one line per rOperator, the lanes in short. (schedule::verify proves what must hold of a rProgram.)
+// Summary, one line per rOperator, the lanes in short. (schedule::verify proves that a rProgram is right.)
 std::string print(const RProgram& program);
 
 }  // namespace tamp

@@ -28,7 +28,7 @@ struct VDevice {
   int64_t sms = 0;
   int64_t veus_per_sm = 1;
 
-  // What one vEU has.
+  // Resources of one vEU.
   int64_t compute_threads = 256;  // the warps that run rKernel bodies
   int64_t smem_bytes = 0;         // shared memory of one vEU, all of it
   int64_t weight_stages = 0;      // ring of weight stages in shared memory, filled ahead by the loader warp
@@ -62,7 +62,7 @@ struct VDevice {
   // stages' room then.
   bool products_over_inputs = false;
 
-  // What it can compute with.
+  // Precisions and instructions that it has.
   bool tf32 = false, fp16 = false, bf16 = false;
   Precision default_precision = Precision::fp32;
 
@@ -72,8 +72,8 @@ struct VDevice {
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
   double lone_veu_shares = 3;  // fair shares of L2 or DRAM that one vEU gets at most while others are idle (limit: its loads in flight)
   double edge_us = 0.5;        // counter signal to wait seen on another vEU, where all vEUs signal
-  // What estimates of a finished plan count instead of edge_us (none: that). Plans are chosen with edge_us: costs of bodies were fitted
-  // beside it, and choices with what an edge takes today are worse (docs/log/2026-11-27.md, "Estimates").
+  // The edge in estimates of a finished plan (none: edge_us). Plans are chosen with edge_us, beside which the costs of bodies were fitted:
+  // choices with the shorter edge of today are worse (docs/log/2026-11-27.md, "Estimates").
   std::optional<double> estimated_edge_us;
   double edge_spread_us = 0;    // edge_us is this much less where a single vEU signals; between one and all in proportion
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; twice edge_us where not given

@@ -1,4 +1,4 @@
-// What the passes have in common that change all matches of a kind or none, whichever the whole graph is estimated to be faster with.
+// Greedy search by estimate: all matches of a kind are changed, or none, whichever makes the whole graph faster.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace tamp::passes {
 
 // Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains least_gain_us(matches) at least;
-// until all kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches,
-// in the order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
+// until all kinds of the matches at that time have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all
+// matches, in the order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
 template <class LeastGain, class MatchesOf, class Changed>
 requires std::invocable<LeastGain, decltype(std::declval<MatchesOf>()(std::declval<Graph>()))> Graph change_by_kind(
     Graph graph, const GraphEstimator& estimator, const LeastGain& least_gain_us, const MatchesOf& matches_of, const Changed& changed) {

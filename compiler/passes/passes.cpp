@@ -7,10 +7,10 @@
 #include "compiler/passes/fuse/fuse_epilogue.h"
 #include "compiler/passes/fuse/fuse_feed_forward.h"
 #include "compiler/passes/fuse/fuse_prologue.h"
+#include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/fuse_self_attention.h"
 #include "compiler/passes/fuse/normalize_patches.h"
 #include "compiler/passes/fuse/order_rows.h"
-#include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
 #include "compiler/passes/fuse/split_at_concats.h"
@@ -118,7 +118,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
       {"pool_by_sums", pool},                  // the same
-      {"fuse_maps", fuse(FusionTime::maps)},                // the same; behind pool_by_sums, which looks for plain convolutions
+      {"fuse_maps", fuse(FusionTime::maps)},   // the same; behind pool_by_sums, which looks for plain convolutions
 
       // place: last. Tensors keep their numbers and places from here on.
       {"assign_layout", place},

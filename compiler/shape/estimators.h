@@ -1,4 +1,4 @@
-// The answers to what passes ask about the vDevice (compiler/ir/estimator.h): each by the shape that a program with such a graph has.
+// The estimators of passes (compiler/ir/estimator.h), each by the shape that a program of such a graph has.
 #pragma once
 
 #include "compiler/ir/estimator.h"
@@ -14,8 +14,8 @@ Estimator estimator(const Setting& setting);
 // H100 deepspeech2 took 352 us with a copy that was to save 21, and 345 without.
 PlacedEstimator placed_estimator(const Setting& setting);
 
-// Asks once about each graph: passes begin and end with graphs that another one has asked about. Constants count by name, and so does
-// what an estimate asks of their values, whether fp16 holds them: in one pipeline a name always stands for the same values.
+// Caches estimates by the printed graph: a pass begins with the graph that the pass before it ended with. Constants are printed by name
+// alone; in one pipeline a name always stands for the same values.
 GraphEstimator graph_estimator(const Setting& setting);
 
 }  // namespace tamp::shape

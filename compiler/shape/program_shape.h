@@ -23,7 +23,7 @@ struct Offer {
   std::string name;
   VDevice vdevice;
   double factor = 1;  // by which its time counts; below 1 it is taken although its time is not less, if `control` takes longer
-  std::optional<VDevice> control = {};  // has not what estimates know too little of
+  std::optional<VDevice> control = {};  // the same without the part whose time estimates know too little of
 };
 std::vector<Offer> offers(const Graph& placed, const Setting& setting);
 // The one whose time counts least; the first of equals. Asks for times that decide, so for none if there is one offer.

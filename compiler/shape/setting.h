@@ -1,4 +1,4 @@
-// What is known of a compilation whatever its graph becomes.
+// Facts of a compilation that do not depend on its graph.
 #pragma once
 
 #include <memory>

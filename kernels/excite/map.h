@@ -1,4 +1,4 @@
-// What the families squeeze and excite have in common: a map is a tensor [N,C,H,W], cut into blocks of channels.
+// Common parts of the families squeeze and excite: a map is a tensor [N,C,H,W], cut into blocks of channels.
 #pragma once
 
 #include <array>

@@ -47,7 +47,7 @@ struct Shape {
 };
 std::span<const Shape> shapes();
 
-// What the vDevice says of a rTask of a shape: its efficiency, the cycles that it takes at least, cycles for each step, and cycles for
+// The vDevice's costs of a rTask of a shape: its efficiency, the cycles that it takes at least, cycles for each step, and cycles for
 // each byte of the input.
 struct ShapeCosts {
   double efficiency, fixed_cycles, step_cycles, input_byte_cycles;
