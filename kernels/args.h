@@ -38,6 +38,9 @@ bool is_narrow(DType dtype);                                   // f16 or bf16
 const char* value_type(DType dtype);                           // "float", "rk::Half" or "rk::Bfloat"
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
+// Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.
+void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values);
+
 int64_t ceil_div(int64_t a, int64_t b);
 
 }  // namespace tamp::kernels

@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Pattern of files : what they may include of ours (regular expressions, blank between them). The first match counts; \1 is its first group.
+# Pattern of files : what they may include of ours (regular expressions, blank between them). The first match counts; \1 is its first group,
+# and ! says what they may not.
 rules=(
   '^compiler/support/                  : compiler/support/'
   '^compiler/ir/                       : compiler/(ir|support)/ kernels/shared/'
@@ -20,9 +21,12 @@ rules=(
   '^compiler/compile\.                 : compiler/(compile\.h|frontend|shape|passes|schedule|select|ops|ir|support) codegen/codegen\.h'
   '^compiler/cli/                      : compiler/ codegen/codegen\.h kernels/vdevice/numbers\.cuh'
   '^kernels/shared/                    : kernels/shared/'
-  '^kernels/.*\.cuh$                   : kernels/.*\.cuh kernels/shared/'
-  '^kernels/[a-z]+/[a-z_]+_fusion\.cpp : kernels/.*\.h compiler/(ir|support)/ compiler/passes/(rewrite|row_products|view_strides|window_heads)\.h'
-  '^kernels/                           : kernels/.*\.h kernels/[a-z]+/numbers\.cuh compiler/(ir|support)/'
+  '^kernels/vdevice/                   : kernels/(vdevice|shared)/'
+  '^kernels/([a-z]+)/.*\.cuh$          : kernels/(\1|tile|vdevice)/.*\.cuh kernels/shared/'
+  '^kernels/([a-z]+)/[a-z_]+_fusion\.cpp : !kernels/catalogue\.h kernels/(\1|tile)/[a-z0-9_]+\.h kernels/[a-z_]+\.h compiler/(ir|support)/ compiler/passes/[a-z_]+\.h compiler/passes/views/window_heads\.h'
+  '^kernels/([a-z]+)/                  : !kernels/catalogue\.h kernels/(\1|tile)/[a-z0-9_]+\.h kernels/(\1|tile|vdevice)/[a-z_]*numbers\.cuh kernels/[a-z_]+\.h kernels/shared/ compiler/(ir|support)/'
+  '^kernels/catalogue\.                : kernels/[a-z]+/[a-z_]+\.h kernels/(catalogue|family)\.h compiler/(ir|support)/'
+  '^kernels/                           : !kernels/catalogue\.h kernels/[a-z_]+\.h kernels/vdevice/numbers\.cuh kernels/shared/ compiler/(ir|support)/'
   '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/(catalogue\.h|vdevice/numbers\.cuh) runtime_stub/host/checksum\.h'
   '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'
   '^runtime_stub/python/              : library\.h'
@@ -53,6 +57,7 @@ check_ours() {  # file, included
     allowed=${rule#* : }
     allowed=${allowed//\\1/${BASH_REMATCH[1]:-}}
     for one in $allowed; do
+      [[ $one == !* && $2 =~ ^${one#!} ]] && break
       [[ $2 =~ ^$one ]] && return
     done
     report "$1 includes \"$2\", allowed: $allowed"

@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
-//     3647  host runtime, as it stands in tamp's runtime_stub/host/
-//     4631  one vEU
-//     4664  addresses: a base and a byte from there
-//     4672  rOperators: what each body is told
-//     4737  records: one row per phase of a rOperator
-//     4754  events: signals that make up one epoch
-//     4767  lanes: what each vEU runs, row by row
-//     4796  the kernel
-//     4802  host
+//     3680  host runtime, as it stands in tamp's runtime_stub/host/
+//     4664  one vEU
+//     4697  addresses: a base and a byte from there
+//     4705  rOperators: what each body is told
+//     4770  records: one row per phase of a rOperator
+//     4787  events: signals that make up one epoch
+//     4800  lanes: what each vEU runs, row by row
+//     4829  the kernel
+//     4835  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4676)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4709)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4707)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4740)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -65,44 +65,15 @@ namespace mnist_mlp_detail {
 
 // --- device code, as it stands in tamp's kernels/ ------------------------------------------------------------------
 
-// >>> kernels/elementwise/numbers.cuh
-// Numbers that both halves of the elementwise families know (kernels/vdevice/numbers.cuh).
-
-
-namespace rk {
-
-// --- elementwise ---------------------------------------------------------------------------------------------------------
-
-inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
-
-// Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
-inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
-
-// --- static_chain --------------------------------------------------------------------------------------------------------
-
-inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
-
-// --- both ----------------------------------------------------------------------------------------------------------------
-
-// Which operands are 16 bits in memory: bit i is for input i, and this bit for the output.
-inline constexpr uint32_t kNarrowOut = 1u << 31;
-
-// --- indexed_copy --------------------------------------------------------------------------------------------------------
-
-inline constexpr int kCopyRank = 8;
-inline constexpr int32_t kOutside = INT32_MIN;  // in a table: the constant, not x
-
-}  // namespace rk
-// <<< kernels/elementwise/numbers.cuh
-
 // >>> kernels/vdevice/numbers.cuh
-// Numbers that host and device both know, each in one place: kernels/*/numbers.cuh are the only device headers that host code includes,
+// Numbers that host and device both know, each in one place: kernels/*/*numbers.cuh are the only device headers that host code includes,
 // so there is nothing of CUDA in them.
 
 
 namespace rk {
 
 inline constexpr int kWarp = 32;
+inline constexpr uint32_t kWarpLog2 = 5;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
 inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
@@ -124,7 +95,7 @@ inline constexpr float kTf32Share = 3.384e-4f;
 // <<< kernels/vdevice/numbers.cuh
 
 // >>> kernels/product/numbers.cuh
-// Numbers of the products that host and device code both know (kernels/vdevice/numbers.cuh).
+// Numbers of gemv and matmul_direct that host and device code both know (kernels/vdevice/numbers.cuh).
 
 
 namespace rk {
@@ -1071,6 +1042,15 @@ RK_INLINE float2 load_shared2(const void* base, int offset) {
   return *reinterpret_cast<const float2*>(static_cast<const char*>(base) + offset);
 #endif
 }
+RK_INLINE uint32_t load_shared_word(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return *reinterpret_cast<const uint32_t*>(static_cast<const char*>(base) + offset);
+#endif
+}
 
 RK_INLINE int load_shared_int16(const void* base, int offset) {
 #if defined(__CUDA_ARCH__)
@@ -1574,6 +1554,14 @@ RK_INLINE Raw2<Value> load_raw2(const Value* p) {
   return *reinterpret_cast<const Raw2<Value>*>(p);
 #endif
 }
+// From shared memory.
+template <class Value>
+RK_INLINE Raw2<Value> load_shared_raw2(const void* base, int offset) {
+  if constexpr (std::is_same_v<Value, float>)
+    return {load_shared2(base, offset)};
+  else
+    return {load_shared_word(base, offset)};
+}
 template <class Value>
 RK_INLINE void store2(Value* p, float2 v) {
   if constexpr (std::is_same_v<Value, float>)
@@ -1901,6 +1889,51 @@ RK_PRAGMA(unroll 1)
 
 }  // namespace rk
 // <<< kernels/product/gemv.cuh
+
+// >>> kernels/tile/numbers.cuh
+// Numbers of what several families use, which host and device code both know (kernels/vdevice/numbers.cuh).
+
+
+
+namespace rk {
+
+// --- products ----------------------------------------------------------------------------------------------------------
+
+inline constexpr int kSumPad = 4;       // floats behind a pixel's sums in shared memory, against bank conflicts
+inline constexpr int kGroupK = 32;      // k of a step of one group of warps
+inline constexpr int kSumColumns = 64;  // channels of a rTask of split_k_sum
+inline constexpr int kSumRows = kComputeWarps * kWarp / (kSumColumns / 4);  // rows of a rTask of split_k_sum at once
+inline constexpr int kSumLoads = 8;             // loads of partial sums that a thread of split_k_sum_rows has under way
+inline constexpr int kMostTapDistance = 32767;  // of rows or of columns: the two share a word of a Tap
+inline constexpr int kClusterMembers = 4;       // vEUs that share the k of a tile, in a cluster
+inline constexpr int kMomentColumns = 32;       // neighbours that have moments of their own (moments.cuh; compiler/ir/ops.h, too)
+
+struct StagedUnits {
+  int units, loads;  // of a box; ldmatrix of a unit
+  int words;         // of weights: of a lane, 16 channels and a unit
+};
+inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
+
+// Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.
+constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
+
+// --- attention ---------------------------------------------------------------------------------------------------------
+
+// What a query gets whose weights are not numbers: Weightless of compiler/ir/ops.h.
+enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeightlessZero };
+
+// --- elementwise steps -------------------------------------------------------------------------------------------------
+
+inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
+
+// Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
+inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
+
+// The same of steps that are template arguments.
+inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
+
+}  // namespace rk
+// <<< kernels/tile/numbers.cuh
 
 // >>> kernels/vdevice/exchange.cuh
 // Data-as-flag between the rTasks of a gang (compiler/ir/rkernel.h): a word of 8 bytes carries a float in its low half and the
@@ -4811,7 +4844,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x8e3dc07d5c97bc81ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x02ac61e8fd013d99ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {

@@ -26,6 +26,7 @@
 // Limits: Q, K and V have one type In, Y has type Out, the bias type Bias; each is fp32 or has 16 bits.
 #pragma once
 
+#include "kernels/attention/numbers.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/vdevice/boxes.cuh"
 #include "kernels/vdevice/fast_math.cuh"

@@ -21,6 +21,7 @@
 // the bias has type Bias; each is fp32 or has 16 bits. kTurned needs rows of 64 or 128.
 #pragma once
 
+#include "kernels/attention/numbers.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/task.cuh"

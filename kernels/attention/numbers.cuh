@@ -11,9 +11,6 @@ inline constexpr int kAttentionWarpKeys = 8;  // keys of a warp at a time
 inline constexpr int kAttentionWarps = 8;     // of a rTask, however many groups it has
 inline constexpr int kAttentionLargestSize = 128;
 
-// What a query gets whose weights are not numbers: Weightless of compiler/ir/ops.h.
-enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeightlessZero };
-
 // attention_columns: columns of the results that all warps put into shared memory at a time, to be added. attention_pitch: words from one
 // row of them to the next.
 constexpr int attention_columns(int size) { return size < 64 ? size : 64; }
@@ -69,32 +66,5 @@ inline constexpr uint32_t kStepInWords = 1u << kStepQBit | 1u << kStepKBit | 1u 
 constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
 constexpr int attention_step_words(int size) { return size + 4; }
 constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }
-
-// self_attention: rows of a window, padded; elements of a row of Q, K or V; columns of the product of a head. Rows of Q, K and V lie beside
-// each other, padded so that the same cell of eight neighbouring rows lies in eight groups of banks. A piece is what is added to the scores
-// of 16 queries and 32 keys; a window has eight of them.
-inline constexpr int kSelfRows = 64, kSelfSize = 32, kSelfColumns = 3 * kSelfSize;
-inline constexpr int kSelfBoxRowBytes = 128, kSelfBoxBytes = kSelfRows * kSelfBoxRowBytes,
-                     kSelfWeightBoxBytes = kSelfColumns * kSelfBoxRowBytes;
-inline constexpr int kSelfPitchBytes = kSelfColumns * 2 + 16, kSelfMadeBytes = kSelfRows * kSelfPitchBytes;
-inline constexpr int kSelfPieceBytes = 16 * 32 * 4, kSelfScoresBytes = 8 * kSelfPieceBytes;
-inline constexpr int kSelfConstantBytes = kSelfColumns * 8;  // of a head: of each column the sum of its weights, and its bias
-inline constexpr int kSelfMergedBytes = 4 * 32 * 5 * 16;     // what one warpgroup gives to the other
-
-// Shared memory of a rTask with `windows` windows of rows of `boxes` boxes of 64 columns. All begins at a multiple of 1024 bytes. The rows
-// of Q, K and V of a single window lie over its rows, and behind them what the warpgroups give each other.
-struct SelfSizes {
-  int boxes, windows;
-
-  constexpr int rows_bytes() const { return windows * boxes * kSelfBoxBytes; }
-  constexpr int made_at() const { return windows > 1 ? rows_bytes() : 0; }
-  constexpr int merged_at() const { return made_at() + windows * kSelfMadeBytes; }
-  constexpr int made_end() const { return merged_at() + (windows > 1 ? 0 : kSelfMergedBytes); }
-  constexpr int scores_at() const { return made_end() > rows_bytes() ? made_end() : rows_bytes(); }
-  constexpr int constants_at() const { return scores_at() + windows * kSelfScoresBytes; }
-  constexpr int norms_at() const { return constants_at() + kSelfConstantBytes; }
-  constexpr int table_at() const { return norms_at() + windows * kSelfRows * 8; }
-  constexpr int work_bytes() const { return 1024 + table_at() + windows * kSelfRows * 4; }
-};
 
 }  // namespace rk

@@ -1,7 +1,7 @@
 // Rows of queries, keys and values in memory, four neighbouring elements at a time.
 #pragma once
 
-#include "kernels/attention/numbers.cuh"
+#include "kernels/tile/attention_inverse.cuh"
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/values.cuh"
 
@@ -19,15 +19,6 @@ RK_INLINE float finite_times_log2e(float x) {
   const float y = x * kLog2E;
   return x - x == 0.0f ? fminf(fmaxf(y, -kLargest), kLargest) : y;
 }
-
-// What a query's weighted sum of values is multiplied by: 1 / the sum of its weights. All of them are 0 where every key is masked; unless
-// that gives NaN, the inverse is a large number then, and 0 times it is 0.
-RK_INLINE float attention_inverse(float sum, int32_t weightless) {
-  constexpr float kLeastNormal = 1.17549435e-38f;
-  return reciprocal_fast(weightless == kWeightlessNan ? sum : fmaxf(sum, kLeastNormal));
-}
-// Whether the query gets zeros although its weighted sum is NaN.
-RK_INLINE bool attention_drops(float sum, int32_t weightless) { return weightless == kWeightlessZero && sum != sum; }
 
 // An entry of a table of rows, which nobody writes.
 RK_INLINE int32_t load_row_number(const int32_t* p) { return __float_as_int(load_weight1(reinterpret_cast<const float*>(p))); }

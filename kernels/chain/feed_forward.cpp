@@ -12,10 +12,10 @@
 
 #include "compiler/ir/over_inputs.h"
 #include "kernels/args.h"
+#include "kernels/chain/numbers.cuh"
 #include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
-#include "kernels/product/numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 
 namespace tamp::kernels {

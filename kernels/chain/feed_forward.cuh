@@ -25,7 +25,7 @@
 // 11, .. 27; it stores them as pairs, at k 22 and 23 of box 1 of the second product's operand.
 #pragma once
 
-#include "kernels/product/numbers.cuh"
+#include "kernels/chain/numbers.cuh"
 #include "kernels/tile/channels4.cuh"
 #include "kernels/tile/moments.cuh"
 #include "kernels/tile/numbers.cuh"

@@ -14,7 +14,6 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/narrow.h"
-#include "kernels/product/staged_conv_pack.h"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"
 #include "kernels/tile/product_phases.h"
@@ -298,7 +297,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   for (size_t l = 0; l < 2; ++l) {
     const Part part = part_of(p, c, l);
     const float* const data = f32_data(graph.tensor(p.product[l].weights));
-    const std::vector<float> scales = staged::scales_of(data, p.product[l]), bias = bias_of(graph, p.product[l]);
+    const std::vector<float> scales = scales_of(data, p.product[l]), bias = bias_of(graph, p.product[l]);
     for (int64_t block = 0; block < c.blocks; ++block) {
       const int64_t first = l == 0 ? 0 : block * part.channels;
       std::byte* const ring =

@@ -25,7 +25,6 @@
 #pragma once
 
 #include "kernels/tile/lean_epilogue.cuh"
-#include "kernels/tile/numbers.cuh"
 #include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/memory.cuh"
 

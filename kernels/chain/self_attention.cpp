@@ -14,7 +14,7 @@
 
 #include "compiler/ir/over_inputs.h"
 #include "kernels/args.h"
-#include "kernels/attention/numbers.cuh"
+#include "kernels/chain/numbers.cuh"
 #include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"

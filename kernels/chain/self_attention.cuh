@@ -17,7 +17,8 @@
 // and 11.
 #pragma once
 
-#include "kernels/attention/rows.cuh"
+#include "kernels/chain/numbers.cuh"
+#include "kernels/tile/attention_inverse.cuh"
 #include "kernels/tile/moments.cuh"
 #include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/fast_math.cuh"

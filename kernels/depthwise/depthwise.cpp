@@ -2,10 +2,10 @@
 #include "kernels/depthwise/depthwise.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "kernels/args.h"
+#include "kernels/tile/depthwise_item.h"
 #include "kernels/tile/product_phases.h"
 #include "kernels/window.h"
 
@@ -324,14 +324,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }
 
 }  // namespace
-
-int64_t DepthwiseItem::own() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(pixels))) / parts; }
-
-int64_t DepthwiseItem::trips(int64_t taps) const { return taps <= 3 ? 1 : ceil_div(taps, parts); }
-
-std::string DepthwiseItem::text() const {
-  return std::to_string(pixels) + " pixels" + (parts > 1 ? " by " + std::to_string(parts) : std::string());
-}
 
 const Family& depthwise() {
   static const Family family{"depthwise", offers, pack, accesses};

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "kernels/args.h"
+#include "kernels/depthwise/numbers.cuh"
 #include "kernels/loop.h"
-#include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product_phases.h"
 #include "kernels/window.h"
 

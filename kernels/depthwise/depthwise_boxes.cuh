@@ -20,6 +20,7 @@
 // * 16 + 0 to 12 of the box. Its channels are in cell 3, which in column 5 is at place 3 ^ 5 = 6: byte (48 + 5) * 128 + 6 * 16 + 4.
 #pragma once
 
+#include "kernels/depthwise/numbers.cuh"
 #include "kernels/tile/lean_epilogue.cuh"
 #include "kernels/tile/moments.cuh"
 

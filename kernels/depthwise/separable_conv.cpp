@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "compiler/support/error.h"
+#include "kernels/depthwise/numbers.cuh"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 #include "kernels/tile/numbers.cuh"

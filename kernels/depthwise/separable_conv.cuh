@@ -22,6 +22,7 @@
 // value[v + 1][2t], ...} for each t. A column has TAPS + 1 values: its taps and, in the first column, the bias.
 #pragma once
 
+#include "kernels/depthwise/numbers.cuh"
 #include "kernels/tile/lean_epilogue.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/vdevice/memory.cuh"

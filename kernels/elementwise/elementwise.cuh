@@ -12,8 +12,9 @@
 // `work`.
 #pragma once
 
-#include "kernels/elementwise/functions.cuh"
 #include "kernels/elementwise/numbers.cuh"
+#include "kernels/tile/numbers.cuh"
+#include "kernels/vdevice/functions.cuh"
 #include "kernels/vdevice/task.cuh"
 #include "kernels/vdevice/values.cuh"
 

@@ -7,11 +7,11 @@
 
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/elementwise/numbers.cuh"
 #include "kernels/loop.h"
 #include "kernels/shared/numbers.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

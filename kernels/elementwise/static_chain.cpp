@@ -5,27 +5,13 @@
 #include <algorithm>
 
 #include "kernels/args.h"
-#include "kernels/elementwise/numbers.cuh"
+#include "kernels/tile/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kInputs = rk::kStaticInputs, kConstants = rk::kStaticConstants;
-constexpr size_t kMostSteps = 6;
-constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
-
+constexpr size_t kInputs = rk::kStaticInputs;
 using rk::functions::Speed;
-
-// Whether all functions are short code, and not too many are costly. Functions of Speed::rare are kilobytes and stay with elementwise.cuh.
-bool has_small_functions(const Chain& chain) {
-  int64_t dear = 0;
-  for (const ChainStep& step : chain.steps) {
-    const Speed speed = row_of(static_cast<ElementwiseOp>(step.op)).speed;
-    if (speed == Speed::rare) return false;
-    if (speed == Speed::four) ++dear;
-  }
-  return dear <= kMostDear;
-}
 
 int64_t row_of(const Sweep& sweep, size_t operand) { return sweep.loop.size() == 2 ? sweep.loop[0].strides[operand] : 0; }
 int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().strides[operand]; }
@@ -118,15 +104,6 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
 }
 
 }  // namespace
-
-std::string step_text(const ChainStep& step) {
-  return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
-}
-
-bool has_static_steps(const Chain& chain) {
-  return !chain.inputs.empty() && chain.inputs.size() <= kInputs && chain.constants.size() <= kConstants &&
-         chain.steps.size() <= kMostSteps && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
-}
 
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;

@@ -1,18 +1,11 @@
 // Host side of static_chain.cuh: a sweep whose chain goes into the body's template arguments.
 #pragma once
 
-#include <string>
-
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/vdevice.h"
 #include "kernels/elementwise/sweep.h"
 
 namespace tamp::kernels {
-
-// A step as a template argument: op, x, y, z and to, from the lowest byte on. "0xff212019ull" adds inputs 0 and 1.
-std::string step_text(const ChainStep& step);
-// Whether the chain is short and its functions are small.
-bool has_static_steps(const Chain& chain);
 
 // has_static_steps, and the output is walked as rows that begin with a whole vector.
 bool is_static(const Graph& graph, const Sweep& sweep);

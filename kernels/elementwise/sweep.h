@@ -6,8 +6,8 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "kernels/elementwise/chain.h"
 #include "kernels/loop.h"
+#include "kernels/tile/chain.h"
 
 namespace tamp::kernels {
 

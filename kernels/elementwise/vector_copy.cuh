@@ -5,7 +5,7 @@
 // row 0, patch column 5, channel 0, row 10, group 0: in the input element 10 * 224 + 5 * 16 = 2320.
 #pragma once
 
-#include "kernels/elementwise/numbers.cuh"
+#include "kernels/tile/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 #include "kernels/vdevice/values.cuh"
 

@@ -9,10 +9,10 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
-#include "kernels/depthwise/depthwise.h"
 #include "kernels/excite/map.h"
 #include "kernels/excite/numbers.cuh"
 #include "kernels/loop.h"
+#include "kernels/tile/depthwise_item.h"
 
 namespace tamp::kernels {
 namespace {

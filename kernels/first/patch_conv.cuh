@@ -19,6 +19,7 @@
 // (40 + 1) * 4 = 164 from the first tap.
 #pragma once
 
+#include "kernels/first/numbers.cuh"
 #include "kernels/tile/lean_epilogue.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/vdevice/mma.cuh"

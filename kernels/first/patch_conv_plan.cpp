@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/args.h"
+#include "kernels/tile/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "compiler/ir/vdevice.h"
-#include "kernels/tile/numbers.cuh"
+#include "kernels/first/numbers.cuh"
 #include "kernels/tile/product.h"
 
 namespace tamp::kernels {

@@ -12,8 +12,8 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/first/numbers.cuh"
 #include "kernels/narrow.h"
-#include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product_phases.h"
 
 namespace tamp::kernels {

@@ -17,8 +17,8 @@
 // of the filter and channel 1, it loads columns 2 and 3 from row 16 of the patch, places 12 and 13.
 #pragma once
 
+#include "kernels/first/numbers.cuh"
 #include "kernels/tile/channels4.cuh"
-#include "kernels/tile/numbers.cuh"
 #include "kernels/vdevice/mma.cuh"
 
 namespace rk {

@@ -1,8 +1,8 @@
 // Host side of max_unpool.cuh.
 #include "kernels/pool/max_unpool.h"
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // Host side of pool_indices.cuh.
 #include "kernels/pool/pool_indices.h"
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
-#include "kernels/elementwise/static_chain.h"
 #include "kernels/loop.h"
 #include "kernels/product/numbers.cuh"
+#include "kernels/tile/chain.h"
 
 namespace tamp::kernels {
 namespace {

@@ -19,8 +19,8 @@
 // shared memory, which all threads add up behind a barrier.
 #pragma once
 
-#include "kernels/elementwise/numbers.cuh"
 #include "kernels/product/gemv.cuh"
+#include "kernels/tile/numbers.cuh"
 #include "kernels/vdevice/words.cuh"
 
 namespace rk {

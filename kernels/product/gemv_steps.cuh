@@ -1,9 +1,9 @@
-// Elementwise steps that make the rows of gemv_of_rows.cuh: template arguments as those of static_chain.cuh. In front of the first step the
+// Elementwise steps that make the rows of gemv_of_rows.cuh: template arguments (static_steps.cuh). In front of the first step the
 // result is in0. A file of its own, so that programs whose products take plain rows are not longer by it.
 #pragma once
 
-#include "kernels/elementwise/static_chain.cuh"
 #include "kernels/product/gemv_of_rows.cuh"
+#include "kernels/tile/static_steps.cuh"
 
 namespace rk {
 

@@ -10,6 +10,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"
 #include "kernels/tile/product_phases.h"

@@ -16,6 +16,7 @@
 // rows 13 and 45.
 #pragma once
 
+#include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/channels4.cuh"
 #include "kernels/tile/tile_product.cuh"
 

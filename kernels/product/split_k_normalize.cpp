@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "kernels/args.h"
-#include "kernels/reduce/numbers.cuh"
-#include "kernels/reduce/rows.h"
 #include "kernels/tile/product_phases.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {

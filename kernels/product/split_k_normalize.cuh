@@ -10,7 +10,7 @@
 // of rTask 30 has row 60 and vectors 77 and (as 77 + 128 = 205 does not exist) none; thread 170 has row 61 and vectors 42 and 170.
 #pragma once
 
-#include "kernels/reduce/normalize_rows.cuh"
+#include "kernels/tile/centred_rows.cuh"
 #include "kernels/tile/channels4.cuh"
 
 namespace rk {

@@ -1,8 +1,8 @@
 // What a rTask of staged_conv is told, and which tile is its own.
 #pragma once
 
+#include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/lean_epilogue.cuh"
-#include "kernels/tile/numbers.cuh"
 
 namespace rk {
 

@@ -1,7 +1,6 @@
 #include "kernels/product/staged_conv_pack.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -164,18 +163,6 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
 int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
 
 }  // namespace
-
-std::vector<float> scales_of(const float* data, const Product& p) {
-  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
-  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
-    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
-      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
-      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
-    }
-    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
-  }
-  return scales;
-}
 
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 

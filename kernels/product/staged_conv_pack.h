@@ -23,9 +23,4 @@ int64_t scale_bytes(const Product& p, const Config& c);
 int64_t bias_bytes(const Product& p, const Config& c);
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
 
-// Powers of two, [group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
-// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
-// is less than an fp32 sum keeps.
-std::vector<float> scales_of(const float* data, const Product& product);
-
 }  // namespace tamp::kernels::staged

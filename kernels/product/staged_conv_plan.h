@@ -17,6 +17,7 @@
 
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/vdevice.h"
+#include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"
 

@@ -9,8 +9,6 @@ namespace rk {
 
 inline constexpr int kRowsRank = 8, kLrnRank = 6;                        // dimensions that the arguments have room for
 inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread
-inline constexpr uint32_t kWarpLog2 = 5;
-static_assert(1 << kWarpLog2 == kWarp);
 
 // What reduce does to each element, how it combines two results, and what it does to the final result.
 enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };

@@ -116,10 +116,4 @@ void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t
   append_runs(nest, 0, in, graph.tensor(in).place.offset, begin * each, end * each, regions);
 }
 
-void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values) {
-  if (!id.valid()) return values.insert(values.end(), static_cast<size_t>(columns), absent), void();
-  const float* const data = f32_data(graph.tensor(id));
-  values.insert(values.end(), data, data + columns);
-}
-
 }  // namespace tamp::kernels

@@ -51,7 +51,4 @@ void append_rows(const Rows& rows, const Graph& graph, const ROperator& rop, con
 // Rows [begin, end) of the input, in elements of the kept nest, with all that is reduced into them.
 void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t begin, int64_t end, std::vector<Region>& regions);
 
-// Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.
-void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values);
-
 }  // namespace tamp::kernels

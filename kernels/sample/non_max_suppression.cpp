@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
-#include "kernels/typed/typed.h"
 #include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::kernels {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

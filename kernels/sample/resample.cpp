@@ -6,10 +6,10 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
 #include "kernels/sample/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

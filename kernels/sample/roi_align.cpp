@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/sample/regions.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

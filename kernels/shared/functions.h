@@ -6,7 +6,7 @@
 //   attributes  () or ("name", default) or two of these pairs. Attributes are floats and become the operands after the last real one
 //   types       what x may be: reals, wholes (integers), numbers (both), truths (bool), all. `where` has its condition in x
 //   result      same: of the type of x (of `where`: of y); truth: bool
-//   speed       how the device computes it (kernels/elementwise/functions.cuh): wide = all elements of a thread side by side; four = four
+//   speed       how the device computes it (kernels/vdevice/functions.cuh): wide = all elements of a thread side by side; four = four
 //               elements side by side, for costly but frequent functions; little = one by one, short code; rare = one by one, long code
 //   price       what the interpreted chain pays per element, in flops at efficiency 0.25
 //   onnx        () or ("Name", {versions}): the operator that is this function and nothing else, with every since_version of ONNX's

@@ -1,9 +1,11 @@
 #include "kernels/tile/product_phases.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/narrow.h"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/vectors.h"
 
@@ -182,6 +184,18 @@ void append_pixels(const Graph& graph, TensorId id, const std::array<int64_t, 4>
     if (low[d] >= high[d]) return;
   }
   for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
+}
+
+std::vector<float> scales_of(const float* data, const Product& p) {
+  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
+  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
+    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
+      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
+      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
+    }
+    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
+  }
+  return scales;
 }
 
 }  // namespace tamp::kernels

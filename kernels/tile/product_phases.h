@@ -17,6 +17,11 @@ std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a);
 std::vector<float> padded_by_group(const std::vector<float>& values, int64_t groups, int64_t padded);
 std::vector<float> padded_bias(const Graph& graph, const Product& product, int64_t groups, int64_t padded);
 
+// Powers of two, [group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
+// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
+// is less than an fp32 sum keeps.
+std::vector<float> scales_of(const float* data, const Product& product);
+
 // rk::ClipArgs of kernels/tile/lean_epilogue.cuh.
 ArgValue clip_arg(const Epilogue& epilogue, bool residual_after);
 

@@ -1,6 +1,7 @@
 // Host side of conv.cuh.
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/typed.h"
 

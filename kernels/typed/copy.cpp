@@ -1,6 +1,7 @@
 // Host side of copy.cuh: which element goes where, as a loop for either side.
 #include <optional>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"

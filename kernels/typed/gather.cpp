@@ -1,6 +1,7 @@
 // Host side of gather.cuh.
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"

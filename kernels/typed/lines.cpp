@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 
 namespace tamp::kernels {

@@ -2,8 +2,8 @@
 // input.
 #pragma once
 
+#include "kernels/family.h"
 #include "kernels/loop.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 

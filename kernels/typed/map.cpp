@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"

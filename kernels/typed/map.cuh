@@ -7,9 +7,9 @@
 // kAtOnce elements at a time, all of whose loads are issued before the first is used.
 #pragma once
 
-#include "kernels/elementwise/functions.cuh"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/vdevice/cells.cuh"
+#include "kernels/vdevice/functions.cuh"
 
 namespace rk {
 

@@ -1,4 +1,5 @@
 // Host side of matmul.cuh.
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"

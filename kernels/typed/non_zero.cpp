@@ -1,4 +1,5 @@
 // Host side of non_zero.cuh.
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/typed.h"
 

@@ -1,8 +1,10 @@
 // Host side of top_k.cuh.
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/typed/lines.h"
+#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {

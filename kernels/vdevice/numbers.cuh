@@ -1,4 +1,4 @@
-// Numbers that host and device both know, each in one place: kernels/*/numbers.cuh are the only device headers that host code includes,
+// Numbers that host and device both know, each in one place: kernels/*/*numbers.cuh are the only device headers that host code includes,
 // so there is nothing of CUDA in them.
 #pragma once
 
@@ -7,6 +7,7 @@
 namespace rk {
 
 inline constexpr int kWarp = 32;
+inline constexpr uint32_t kWarpLog2 = 5;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
 inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box

@@ -1,11 +1,11 @@
-#include "kernels/typed/typed.h"
+#include "kernels/any_type.h"
 
 #include <algorithm>
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/shared/numbers.h"
-#include "kernels/typed/numbers.cuh"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::kernels {
 

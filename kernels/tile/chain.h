@@ -1,12 +1,13 @@
-// The chain of an Elementwise rOperator as the program that kernels/elementwise/elementwise.cuh interprets.
+// A chain of elementwise steps as a body has it: elementwise.cuh as a program that it interprets, others as template arguments.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/ops.h"
-#include "kernels/elementwise/numbers.cuh"
+#include "kernels/tile/numbers.cuh"
 
 namespace tamp::kernels {
 
@@ -32,5 +33,10 @@ std::optional<Chain> make_chain(const Graph& graph, const std::vector<TensorId>&
 
 // The chain of a copy.
 Chain copy_chain(TensorId input);
+
+// A step as a template argument: op, x, y, z and to, from the lowest byte on. "0xff212019ull" adds inputs 0 and 1.
+std::string step_text(const ChainStep& step);
+// Whether the chain is short and its functions are small.
+bool has_static_steps(const Chain& chain);
 
 }  // namespace tamp::kernels

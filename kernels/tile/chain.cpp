@@ -1,4 +1,6 @@
-#include "kernels/elementwise/chain.h"
+#include "kernels/tile/chain.h"
+
+#include <fmt/format.h>
 
 #include <bit>
 
@@ -37,6 +39,22 @@ std::vector<size_t> last_uses(const std::vector<ElementwiseStep>& steps) {
     }
   }
   return last;
+}
+
+constexpr size_t kMostSteps = 6;
+constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
+
+using rk::functions::Speed;
+
+// Whether all functions are short code, and not too many are costly. Functions of Speed::rare are kilobytes and stay with elementwise.cuh.
+bool has_small_functions(const Chain& chain) {
+  int64_t dear = 0;
+  for (const ChainStep& step : chain.steps) {
+    const Speed speed = row_of(static_cast<ElementwiseOp>(step.op)).speed;
+    if (speed == Speed::rare) return false;
+    if (speed == Speed::four) ++dear;
+  }
+  return dear <= kMostDear;
 }
 
 }  // namespace
@@ -87,6 +105,15 @@ Chain copy_chain(TensorId input) {
   chain.inputs = {input};
   chain.steps = {{static_cast<int64_t>(ElementwiseOp::identity), kFirstInput, kUnused, kUnused, 0}};
   return chain;
+}
+
+std::string step_text(const ChainStep& step) {
+  return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
+}
+
+bool has_static_steps(const Chain& chain) {
+  return !chain.inputs.empty() && chain.inputs.size() <= rk::kStaticInputs && chain.constants.size() <= rk::kStaticConstants &&
+         chain.steps.size() <= kMostSteps && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
 }
 
 }  // namespace tamp::kernels

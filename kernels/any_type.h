@@ -1,0 +1,38 @@
+// What the families share whose bodies take elements of any type: each rTask is a share of the results, in the memory order of the first.
+#pragma once
+
+#include <string>
+
+#include "kernels/family.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+
+// Placed, and of extents that a 32-bit index of the device can walk, whatever its element type.
+bool is_plain(const Tensor& tensor);
+bool all_plain(const Graph& graph, const ROperator& rop);
+bool all_f32(const Graph& graph, const ROperator& rop);  // everything that it reads and writes
+
+// C++ text of the type that elements are computed as, and of an unsigned integer of their size.
+std::string number_text(DType dtype);
+std::string cell_text(DType dtype);
+
+// rk::Nest of a loop of at most 8 dimensions.
+ArgValue nest_arg(const Loop& loop);
+// Dimensions that lie densely in each other become one; their order stays.
+Loop merged(Loop loop);
+
+// A rKernel of one phase whose rTasks are shares of `elements` results in the order of the loop, with everything but the body, its
+// template arguments and its own arguments; `reads` elements and `flops` a result.
+RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops);
+int64_t elements_per_rtask(const Request& request, int64_t elements);
+// What a rTask of a typed_rkernel touches: its share of the result, written in the order of the loop's operand 0, and all of the inputs.
+void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
+
+// Family::accesses where the loop is a function of the rOperator.
+template <Loop (*loop_of)(const Graph&, const ROperator&)>
+void loop_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace tamp::kernels
