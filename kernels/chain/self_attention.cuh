@@ -83,37 +83,37 @@ struct SelfSums {
   }
 };
 
-// Where a thread copies and normalises: cell `part` of each box, in row `row` of each 32.
+// Where a thread copies and normalises: a cell of each box, in a row of each 32.
 struct SelfPart {
-  int row, part;
-  RK_INLINE explicit SelfPart(int thread) : row(thread / 8), part(thread % 8) {}
+  int row, cell;
+  RK_INLINE explicit SelfPart(int thread) : row(thread / 8), cell(thread % 8) {}
   // Of rows 32 i to 32 i + 31 of the rTask's.
   RK_INLINE int place(int i, int boxes) const {
-    return i / 2 * boxes * kSelfBoxBytes + (i % 2 * 32 + row) * kSelfBoxRowBytes + ((part ^ (row % 8)) << 4);
+    return i / 2 * boxes * kSelfBoxBytes + (i % 2 * 32 + row) * kSelfBoxRowBytes + ((cell ^ (row % 8)) << 4);
   }
 };
 
 // Zeros in the rows that a window does not have: what is made of them has a weight of 0, but 0 times an infinity would not be a number.
-RK_INLINE void self_clear(int of_rtask, int boxes, char* rows, const char* table, const SelfPart& at) {
+RK_INLINE void self_clear(int windows, int boxes, char* rows, const char* table, const SelfPart& part) {
 #pragma unroll 1
-  for (int i = 0; i < of_rtask * 2; ++i) {
-    if (static_cast<int>(load_shared_word(table, (i * 32 + at.row) * 4)) >= 0) continue;
-    const int to = at.place(i, boxes);
+  for (int i = 0; i < windows * 2; ++i) {
+    if (static_cast<int>(load_shared_word(table, (i * 32 + part.row) * 4)) >= 0) continue;
+    const int place = part.place(i, boxes);
 #pragma unroll 1
-    for (int box = 0; box < boxes; ++box) store_shared4(rows, to + box * kSelfBoxBytes, {0.0f, 0.0f, 0.0f, 0.0f});
+    for (int box = 0; box < boxes; ++box) store_shared4(rows, place + box * kSelfBoxBytes, {0.0f, 0.0f, 0.0f, 0.0f});
   }
 }
 
 // Copies rows of 16 bits to their boxes.
 template <class In>
-RK_INLINE void self_copy(const SelfAttentionArgs& args, const In* in, char* rows, const char* table, const SelfPart& at) {
+RK_INLINE void self_copy(const SelfAttentionArgs& args, const In* in, char* rows, const char* table, const SelfPart& part) {
 #pragma unroll 1
   for (int i = 0; i < args.of_rtask * 2; ++i) {
-    const int row = static_cast<int>(load_shared_word(table, (i * 32 + at.row) * 4));
+    const int row = static_cast<int>(load_shared_word(table, (i * 32 + part.row) * 4));
     if (row < 0) continue;
-    const In* from = in + (static_cast<int64_t>(row) * args.in_row + at.part * 8);
-    char* to = rows + at.place(i, args.boxes);
-    int left = args.cells - at.part;
+    const In* from = in + (static_cast<int64_t>(row) * args.in_row + part.cell * 8);
+    char* to = rows + part.place(i, args.boxes);
+    int left = args.cells - part.cell;
 #pragma unroll 2
     for (int box = 0; box < args.boxes; ++box, left -= 8, from += 64, to += kSelfBoxBytes) cp_async16(to, from, left > 0);
   }
@@ -171,17 +171,17 @@ RK_INLINE void self_find_norms(const SelfAttentionArgs& args, const char* rows, 
 
 // Normalises rows of floats in registers and stores them to their boxes, 64 rows at a time.
 template <class Value, int BOXES>
-RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, char* rows, const char* table, const SelfPart& at) {
+RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, char* rows, const char* table, const SelfPart& part) {
 #pragma unroll 1
   for (int i = 0; i < args.of_rtask * 2; i += 2) {
     float4 x[2][BOXES][2];
     bool exists[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = static_cast<int>(load_shared_word(table, ((i + r) * 32 + at.row) * 4));
-      const float* const from = in + (static_cast<int64_t>(max(row, 0)) * args.in_row + at.part * 8);
+      const int row = static_cast<int>(load_shared_word(table, ((i + r) * 32 + part.row) * 4));
+      const float* const from = in + (static_cast<int64_t>(max(row, 0)) * args.in_row + part.cell * 8);
       exists[r] = row >= 0;
-      const int cells = exists[r] ? args.cells - at.part : 0;
+      const int cells = exists[r] ? args.cells - part.cell : 0;
 #pragma unroll
       for (int box = 0; box < BOXES; ++box) {
         x[r][box][0] = x[r][box][1] = float4{0.0f, 0.0f, 0.0f, 0.0f};
@@ -204,7 +204,7 @@ RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, ch
       for (int box = 0; box < BOXES; ++box) {
 #pragma unroll
         for (float4& v : x[r][box]) {
-          if (args.cells - at.part > box * 8) v = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
+          if (args.cells - part.cell > box * 8) v = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
           squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
         }
       }
@@ -214,7 +214,7 @@ RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, ch
       for (int box = 0; box < BOXES; ++box) {
         const float4 &low = x[r][box][0], &high = x[r][box][1];
         store_shared4(
-            rows, at.place(i + r, BOXES) + box * kSelfBoxBytes,
+            rows, part.place(i + r, BOXES) + box * kSelfBoxBytes,
             {float_of(pair_of<Value>(low.x * factor, low.y * factor)), float_of(pair_of<Value>(low.z * factor, low.w * factor)),
              float_of(pair_of<Value>(high.x * factor, high.y * factor)), float_of(pair_of<Value>(high.z * factor, high.w * factor))});
       }
@@ -230,10 +230,10 @@ struct SelfQueries {
   uint32_t q[2][4];
   float largest[2], sum[2], y[4][4];
 
-  // made: the rows of Q, K and V of the window.
-  RK_INLINE void begin(const char* made, int warp, int lane) {
+  // qkv: the window's rows of Q, K and V.
+  RK_INLINE void begin(const char* qkv, int warp, int lane) {
 #pragma unroll
-    for (int step = 0; step < 2; ++step) ldmatrix4(q[step], made, (warp * 16 + lane % 16) * kSelfPitchBytes + step * 32 + lane / 16 * 16);
+    for (int step = 0; step < 2; ++step) ldmatrix4(q[step], qkv, (warp * 16 + lane % 16) * kSelfPitchBytes + step * 32 + lane / 16 * 16);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       largest[r] = -INFINITY;
@@ -242,8 +242,8 @@ struct SelfQueries {
 #pragma unroll
     for (int i = 0; i < 4; ++i) y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0.0f;
   }
-  // 32 keys, whose rows begin at `keys`. added: the warp's piece.
-  RK_INLINE void attend(const char* keys, const char* added, float scale, int lane) {
+  // 32 keys, whose rows begin at `keys`. biases: the warp's piece of what is added to the scores.
+  RK_INLINE void attend(const char* keys, const char* biases, float scale, int lane) {
     float score[4][4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -257,11 +257,11 @@ struct SelfQueries {
     float most[2] = {largest[0], largest[1]};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float4 of = load_shared4(added, (j * kWarp + lane) * 16);
-      score[j][0] = fmaf(score[j][0], scale, of.x);
-      score[j][1] = fmaf(score[j][1], scale, of.y);
-      score[j][2] = fmaf(score[j][2], scale, of.z);
-      score[j][3] = fmaf(score[j][3], scale, of.w);
+      const float4 bias = load_shared4(biases, (j * kWarp + lane) * 16);
+      score[j][0] = fmaf(score[j][0], scale, bias.x);
+      score[j][1] = fmaf(score[j][1], scale, bias.y);
+      score[j][2] = fmaf(score[j][2], scale, bias.z);
+      score[j][3] = fmaf(score[j][3], scale, bias.w);
 #pragma unroll
       for (int e = 0; e < 4; ++e) most[e / 2] = fmaxf(most[e / 2], score[j][e]);
     }
@@ -276,15 +276,15 @@ struct SelfQueries {
     for (int step = 0; step < 2; ++step) {
       uint32_t weights[4];
 #pragma unroll
-      for (int of = 0; of < 2; ++of) {
-        float(&w)[4] = score[step * 2 + of];
+      for (int eight = 0; eight < 2; ++eight) {
+        float(&w)[4] = score[step * 2 + eight];
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           w[e] = exp2_fast(w[e] - base[e / 2]);
           sum[e / 2] += w[e];
         }
-        weights[of * 2] = pair_of<Value>(w[0], w[1]);
-        weights[of * 2 + 1] = pair_of<Value>(w[2], w[3]);
+        weights[eight * 2] = pair_of<Value>(w[0], w[1]);
+        weights[eight * 2 + 1] = pair_of<Value>(w[2], w[3]);
       }
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
@@ -298,14 +298,14 @@ struct SelfQueries {
   }
   // To the other warpgroup's warp with the same queries.
   RK_INLINE void give(char* to, int warp, int lane) const {
-    const int at = (warp * 5 * kWarp + lane) * 16;
+    const int place = (warp * 5 * kWarp + lane) * 16;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) store_shared4(to, at + i * kWarp * 16, {y[i][0], y[i][1], y[i][2], y[i][3]});
-    store_shared4(to, at + 4 * kWarp * 16, {largest[0], largest[1], sum[0], sum[1]});
+    for (int i = 0; i < 4; ++i) store_shared4(to, place + i * kWarp * 16, {y[i][0], y[i][1], y[i][2], y[i][3]});
+    store_shared4(to, place + 4 * kWarp * 16, {largest[0], largest[1], sum[0], sum[1]});
   }
   RK_INLINE void take(const char* from, int warp, int lane) {
-    const int at = (warp * 5 * kWarp + lane) * 16;
-    const float4 other = load_shared4(from, at + 4 * kWarp * 16);
+    const int place = (warp * 5 * kWarp + lane) * 16;
+    const float4 other = load_shared4(from, place + 4 * kWarp * 16);
     const float most[2] = {fmaxf(largest[0], other.x), fmaxf(largest[1], other.y)};
     move_base(most);
     const float factor[2] = {exp2_fast(other.x - finite_base(0)), exp2_fast(other.y - finite_base(1))};
@@ -313,11 +313,11 @@ struct SelfQueries {
     sum[1] = fmaf(factor[1], other.w, sum[1]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float4 of = load_shared4(from, at + i * kWarp * 16);
-      y[i][0] = fmaf(factor[0], of.x, y[i][0]);
-      y[i][1] = fmaf(factor[0], of.y, y[i][1]);
-      y[i][2] = fmaf(factor[1], of.z, y[i][2]);
-      y[i][3] = fmaf(factor[1], of.w, y[i][3]);
+      const float4 sums = load_shared4(from, place + i * kWarp * 16);
+      y[i][0] = fmaf(factor[0], sums.x, y[i][0]);
+      y[i][1] = fmaf(factor[0], sums.y, y[i][1]);
+      y[i][2] = fmaf(factor[1], sums.z, y[i][2]);
+      y[i][3] = fmaf(factor[1], sums.w, y[i][3]);
     }
   }
 
@@ -340,139 +340,108 @@ struct SelfQueries {
   }
 };
 
-template <class Veu, class In, class Value, class Out, int BOXES>
-RK_INLINE void self_attention(const Task<Veu>& task) {
-  static_assert(Veu::kComputeThreads == 8 * kWarp && sizeof(Value) == 2 && (BOXES == 0) == (sizeof(In) == 2));
-  const auto& args = task.template arguments<SelfAttentionArgs>();
-  uint32_t of_head;
-  const int head = static_cast<int>(divide(task.index, args.groups, of_head));
-  const int of_rtask = args.of_rtask, boxes = args.boxes, first_window = static_cast<int>(of_head) * of_rtask;
+// A rTask's work space.
+struct SelfSpace {
+  char *rows, *qkv, *merged, *scores, *constants, *norms, *table;
+
+  RK_INLINE SelfSpace(char* work, const SelfAttentionArgs& args)
+      : rows(work),
+        qkv(work + args.made_at),
+        merged(work + args.merged_at),
+        scores(work + args.scores_at),
+        constants(work + args.constants_at),
+        norms(work + args.norms_at),
+        table(work + args.table_at) {}
+};
+struct SelfThread {
+  int thread, group, warp, lane;  // warp: of the warpgroup
   // Not threadIdx.x itself: what depends on nothing else would be computed in front of the program's loop, and spilled there.
-  const int thread = computed_now(static_cast<int>(threadIdx.x));
-  const int group = thread / (4 * kWarp), warp = thread / kWarp % 4, lane = thread % kWarp;
-  char* const rows = operand_boxes(task.work);
-  char *const made = rows + args.made_at, *const merged = rows + args.merged_at, *const scores = rows + args.scores_at,
-              *const constants = rows + args.constants_at, *const norms = rows + args.norms_at, *const table = rows + args.table_at;
+  RK_INLINE SelfThread()
+      : thread(computed_now(static_cast<int>(threadIdx.x))), group(thread / (4 * kWarp)), warp(thread / kWarp % 4), lane(thread % kWarp) {}
+};
 
-  // All that is known before the inputs are there.
-  {
-    const char* const rows_of = reinterpret_cast<const char*>(task.address(args.table)) + first_window * kSelfRows * 4;
-    if (thread < of_rtask * kSelfRows * 4 / 16) cp_async16(table + thread * 16, rows_of + thread * 16, true);
-    cp_async_commit();
-    const char* const of_columns = reinterpret_cast<const char*>(task.address(args.constants)) + head * kSelfConstantBytes;
-    if (thread < kSelfConstantBytes / 16) cp_async16(constants + thread * 16, of_columns + thread * 16, true);
-    const char* const pieces = reinterpret_cast<const char*>(task.address(args.scores));
+// Copies all that is known before the inputs are there: the windows' rows of the table first, then constants and scores.
+template <class Veu>
+RK_INLINE void self_copy_constants(const Task<Veu>& task, const SelfAttentionArgs& args, const SelfSpace& space, int head, int first_window,
+                                   int thread) {
+  const int windows = args.of_rtask;
+  const char* const table = reinterpret_cast<const char*>(task.address(args.table)) + first_window * kSelfRows * 4;
+  if (thread < windows * kSelfRows * 4 / 16) cp_async16(space.table + thread * 16, table + thread * 16, true);
+  cp_async_commit();
+  const char* const constants = reinterpret_cast<const char*>(task.address(args.constants)) + head * kSelfConstantBytes;
+  if (thread < kSelfConstantBytes / 16) cp_async16(space.constants + thread * 16, constants + thread * 16, true);
+  const char* const pieces = reinterpret_cast<const char*>(task.address(args.scores));
 #pragma unroll 1
-    for (int window = 0; window < of_rtask; ++window) {
-      const int number = min(first_window + window, args.windows - 1) * args.scores_window + head * args.scores_head;
-      const char* const from = pieces + static_cast<int64_t>(number) * kSelfScoresBytes;
+  for (int window = 0; window < windows; ++window) {
+    const int number = min(first_window + window, args.windows - 1) * args.scores_window + head * args.scores_head;
+    const char* const from = pieces + static_cast<int64_t>(number) * kSelfScoresBytes;
 #pragma unroll
-      for (int i = 0; i < kSelfScoresBytes; i += Veu::kComputeThreads * 16)
-        cp_async16(scores + window * kSelfScoresBytes + i + thread * 16, from + i + thread * 16, true);
-    }
-    cp_async_commit();
+    for (int i = 0; i < kSelfScoresBytes; i += Veu::kComputeThreads * 16)
+      cp_async16(space.scores + window * kSelfScoresBytes + i + thread * 16, from + i + thread * 16, true);
   }
-  const In* const in = values_at<In>(task, args.in);
-  Out* const out = values_at<Out>(task, args.out) + (static_cast<int64_t>(head) * args.out_head + lane % 4 * 8);
-  const SelfPart part(thread);
-  const bool shares = of_rtask == 1;  // the warpgroups have the same window: one multiplies, the other finds norms
-  const int window = shares ? 0 : group, chunks = args.chunks, chunk_boxes = args.chunk_boxes;
-  char* const window_rows = rows + window * boxes * kSelfBoxBytes;
-  WeightStages<Veu> weights = task.weight_stages();
-  cp_async_wait<1>();
-  sync_compute<Veu>();
-  self_clear(of_rtask, boxes, rows, table, part);
+  cp_async_commit();
+}
 
-  task.await_inputs();
-  if constexpr (BOXES == 0)
-    self_copy(args, in, rows, table, part);
-  else
-    self_normalize<Value, BOXES>(args, in, rows, table, part);
-  cp_async_wait<0>();
-  proxy_fence_shared();
-  sync_compute<Veu>();
-
-  // A warpgroup that does not multiply passes the chunks on. Those in whose stages others come do not wait for its norms.
-  const int early = max(chunks - Veu::kWeightStages, 0);
-  if (shares && group == 1) {
+// The product of a window's rows and the weights that the ring brings.
+template <class Value, class Stages>
+RK_INLINE void self_multiply(SelfSums<Value>& sums, const char* window_rows, Stages& weights, int chunks, int chunk_boxes) {
+  Stages ahead = weights;
+  OperandPlace rows(window_rows, 0);
 #pragma unroll 1
-    for (int chunk = 0; chunk < early; ++chunk) {
-      weights.acquire();
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    ahead.acquire();
+    OperandPlace columns(ahead.stages, ahead.base);
+    ahead.pass();
+#pragma unroll 1
+    for (int box = 0; box < chunk_boxes; ++box) {
+      begin_products();
+      sums.add(rows, columns);
+      commit_products();
+      rows.move(kSelfBoxBytes);
+      columns.move(kSelfWeightBoxBytes);
+    }
+    if (chunk > 0) {
+      wait_products<1>();
       weights.release();
     }
   }
-  if constexpr (BOXES == 0) {
-    if (!shares || group == 1) self_find_norms<In>(args, window_rows, norms + window * kSelfRows * 8, thread % (4 * kWarp));
-  }
-  if (!shares || group == 0) {
-    SelfSums<Value> sums;
-    sums.clear();
-    WeightStages<Veu> ahead = weights;
-    OperandPlace rows_at(window_rows, 0);
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      ahead.acquire();
-      OperandPlace weights_at(ahead.stages, ahead.base);
-      ahead.pass();
-#pragma unroll 1
-      for (int box = 0; box < chunk_boxes; ++box) {
-        begin_products();
-        sums.add(rows_at, weights_at);
-        commit_products();
-        rows_at.move(kSelfBoxBytes);
-        weights_at.move(kSelfWeightBoxBytes);
-      }
-      if (chunk > 0) {
-        wait_products<1>();
-        weights.release();
-      }
-    }
-    wait_products<0>();
-    weights.release();
-    sync_compute<Veu>();  // all norms are there, and a single window's rows are not needed any more
-    const int row = window * kSelfRows + warp * 16 + lane / 4, to = row * kSelfPitchBytes + lane % 4 * 4;
-    float2 norm[2] = {{1.0f, 0.0f}, {1.0f, 0.0f}};
-    if constexpr (BOXES == 0) {
-      norm[0] = load_shared2(norms, row * 8);
-      norm[1] = load_shared2(norms, (row + 8) * 8);
-    }
-    float4 of[SelfSums<Value>::kEights];
-#pragma unroll
-    for (int j = 0; j < SelfSums<Value>::kEights; ++j) of[j] = load_shared4(constants, (j * 4 + lane % 4) * 16);
-#pragma unroll
-    for (int j = 0; j < SelfSums<Value>::kEights; ++j) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float low = sums.sum[j][r * 2] + of[j].z, high = sums.sum[j][r * 2 + 1] + of[j].w;
-        if constexpr (BOXES == 0) {
-          low = fmaf(sums.sum[j][r * 2], norm[r].x, fmaf(norm[r].y, of[j].x, of[j].z));
-          high = fmaf(sums.sum[j][r * 2 + 1], norm[r].x, fmaf(norm[r].y, of[j].y, of[j].w));
-        }
-        store_shared_word(made, to + r * 8 * kSelfPitchBytes + j * 16, pair_of<Value>(low, high));
-      }
-    }
-  } else {
-    sync_compute<Veu>();
-#pragma unroll 1
-    for (int chunk = early; chunk < chunks; ++chunk) weights.release();  // the other warpgroup has acquired and read them
-  }
-  sync_compute<Veu>();
+  wait_products<0>();
+  weights.release();
+}
 
-  SelfQueries<Value> queries;
-  const char* const of_window = made + window * kSelfMadeBytes;
-  const int first_half = shares ? group : 0, turns = shares ? 1 : 2;  // of the keys
-  const char* piece = scores + (window * 8 + warp * 2 + first_half) * kSelfPieceBytes;
-  const char* keys = of_window + first_half * 32 * kSelfPitchBytes;
-  const float scale = args.scale;
-  queries.begin(of_window, warp, lane);
-#pragma unroll 1
-  for (int turn = 0; turn < turns; ++turn, keys += 32 * kSelfPitchBytes, piece += kSelfPieceBytes) queries.attend(keys, piece, scale, lane);
-  if (shares) {
-    if (group == 1) queries.give(merged, warp, lane);
-    sync_compute<Veu>();
-    if (group == 1) return;
-    queries.take(merged, warp, lane);
+// Normalises the sums, unless their rows were (NORMALIZED), adds the bias, and stores them as rows of Q, K and V. `row`: the lane's first
+// one.
+template <bool NORMALIZED, class Value>
+RK_INLINE void self_store_qkv(const SelfSums<Value>& sums, const SelfSpace& space, int row, int lane) {
+  constexpr int kEights = SelfSums<Value>::kEights;
+  const int to = row * kSelfPitchBytes + lane % 4 * 4;
+  float2 norm[2] = {{1.0f, 0.0f}, {1.0f, 0.0f}};
+  if constexpr (!NORMALIZED) {
+    norm[0] = load_shared2(space.norms, row * 8);
+    norm[1] = load_shared2(space.norms, (row + 8) * 8);
   }
+  float4 constants[kEights];  // of two columns: the sums of their weights, their biases
+#pragma unroll
+  for (int j = 0; j < kEights; ++j) constants[j] = load_shared4(space.constants, (j * 4 + lane % 4) * 16);
+#pragma unroll
+  for (int j = 0; j < kEights; ++j) {
+    const float4& c = constants[j];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float low = sums.sum[j][r * 2] + c.z, high = sums.sum[j][r * 2 + 1] + c.w;
+      if constexpr (!NORMALIZED) {
+        low = fmaf(sums.sum[j][r * 2], norm[r].x, fmaf(norm[r].y, c.x, c.z));
+        high = fmaf(sums.sum[j][r * 2 + 1], norm[r].x, fmaf(norm[r].y, c.y, c.w));
+      }
+      store_shared_word(space.qkv, to + r * 8 * kSelfPitchBytes + j * 16, pair_of<Value>(low, high));
+    }
+  }
+}
+
+// Stores the lane's rows of Y. `first`: of the rTask's rows, the warp's first. `out`: the lane's columns.
+template <class Value, class Out>
+RK_INLINE void self_store_results(const SelfQueries<Value>& queries, const SelfAttentionArgs& args, const char* table, Out* out, int first,
+                                  int lane) {
   float sums_of_weights[2] = {queries.sum[0], queries.sum[1]};
 #pragma unroll
   for (int step = 2; step > 0; step /= 2) {
@@ -488,9 +457,82 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
     float y[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) y[i] = drops ? 0.0f : queries.y[i / 2][r * 2 + i % 2] * inverse;
-    const int row = static_cast<int>(load_shared_word(table, (window * kSelfRows + warp * 16 + r * 8 + lane / 4) * 4));
+    const int row = static_cast<int>(load_shared_word(table, (first + r * 8 + lane / 4) * 4));
     if (row >= 0) store8(out + static_cast<int64_t>(row) * args.out_row, y);
   }
+}
+
+template <class Veu, class In, class Value, class Out, int BOXES>
+RK_INLINE void self_attention(const Task<Veu>& task) {
+  static_assert(Veu::kComputeThreads == 8 * kWarp && sizeof(Value) == 2 && (BOXES == 0) == (sizeof(In) == 2));
+  const auto& args = task.template arguments<SelfAttentionArgs>();
+  uint32_t rtask_of_head;
+  const int head = static_cast<int>(divide(task.index, args.groups, rtask_of_head));
+  const int windows = args.of_rtask, boxes = args.boxes;
+  const auto [thread, group, warp, lane] = SelfThread();
+  const SelfSpace space(operand_boxes(task.work), args);
+  self_copy_constants(task, args, space, head, static_cast<int>(rtask_of_head) * windows, thread);
+  const In* const in = values_at<In>(task, args.in);
+  Out* const out = values_at<Out>(task, args.out) + (static_cast<int64_t>(head) * args.out_head + lane % 4 * 8);
+  const SelfPart part(thread);
+  const bool shares = windows == 1;  // the warpgroups have the same window: one multiplies, the other finds norms
+  const int window = shares ? 0 : group, chunks = args.chunks, chunk_boxes = args.chunk_boxes;
+  char* const window_rows = space.rows + window * boxes * kSelfBoxBytes;
+  WeightStages<Veu> weights = task.weight_stages();
+  cp_async_wait<1>();
+  sync_compute<Veu>();
+  self_clear(windows, boxes, space.rows, space.table, part);
+
+  task.await_inputs();
+  if constexpr (BOXES == 0)
+    self_copy(args, in, space.rows, space.table, part);
+  else
+    self_normalize<Value, BOXES>(args, in, space.rows, space.table, part);
+  cp_async_wait<0>();
+  proxy_fence_shared();
+  sync_compute<Veu>();
+
+  // A warpgroup that does not multiply passes the chunks on. Those in whose stages others come do not wait for its norms.
+  const int early = max(chunks - Veu::kWeightStages, 0);
+  if (shares && group == 1) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < early; ++chunk) {
+      weights.acquire();
+      weights.release();
+    }
+  }
+  if constexpr (BOXES == 0) {
+    if (!shares || group == 1) self_find_norms<In>(args, window_rows, space.norms + window * kSelfRows * 8, thread % (4 * kWarp));
+  }
+  if (!shares || group == 0) {
+    SelfSums<Value> sums;
+    sums.clear();
+    self_multiply(sums, window_rows, weights, chunks, chunk_boxes);
+    sync_compute<Veu>();  // all norms are there, and a single window's rows are not needed any more
+    self_store_qkv<(BOXES > 0)>(sums, space, window * kSelfRows + warp * 16 + lane / 4, lane);
+  } else {
+    sync_compute<Veu>();
+#pragma unroll 1
+    for (int chunk = early; chunk < chunks; ++chunk) weights.release();  // the other warpgroup has acquired and read them
+  }
+  sync_compute<Veu>();
+
+  SelfQueries<Value> queries;
+  const char* const window_qkv = space.qkv + window * kSelfMadeBytes;
+  const int first_half = shares ? group : 0, turns = shares ? 1 : 2;  // of the keys
+  const char* piece = space.scores + (window * 8 + warp * 2 + first_half) * kSelfPieceBytes;
+  const char* keys = window_qkv + first_half * 32 * kSelfPitchBytes;
+  const float scale = args.scale;
+  queries.begin(window_qkv, warp, lane);
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn, keys += 32 * kSelfPitchBytes, piece += kSelfPieceBytes) queries.attend(keys, piece, scale, lane);
+  if (shares) {
+    if (group == 1) queries.give(space.merged, warp, lane);
+    sync_compute<Veu>();
+    if (group == 1) return;
+    queries.take(space.merged, warp, lane);
+  }
+  self_store_results(queries, args, space.table, out, window * kSelfRows + warp * 16, lane);
 }
 
 }  // namespace rk
