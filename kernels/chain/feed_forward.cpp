@@ -158,9 +158,9 @@ struct Packer {
   // Weight of k `k` of the box and column `column` of its tile (or of all columns of z), in a box. Columns of 16 are dealt to the rows of
   // an instruction as feed_forward.cuh says.
   void put(std::byte* box, int64_t column, int64_t k, float weight) const {
-    const int64_t row = column / 16 * 16 + column % 2 * 8 + column % 16 / 2, cell = k / 8;
+    const int64_t row = column / 16 * 16 + column % 2 * 8 + column % 16 / 2;
     const uint16_t word = value(weight);
-    std::memcpy(box + row * rk::kFeedBoxRowBytes + ((cell ^ row % 8) << 4) + k % 8 * 2, &word, 2);
+    std::memcpy(box + rk::box_cell(static_cast<int>(row), static_cast<int>(k / 8)) + k % 8 * 2, &word, 2);
   }
 };
 

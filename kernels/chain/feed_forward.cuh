@@ -26,13 +26,13 @@
 #pragma once
 
 #include "kernels/chain/numbers.cuh"
+#include "kernels/tile/box_sums.cuh"
 #include "kernels/tile/channels4.cuh"
 #include "kernels/tile/moments.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/cluster.cuh"
 #include "kernels/vdevice/epilogue.cuh"
-#include "kernels/vdevice/operands.cuh"
 
 namespace rk {
 
@@ -69,46 +69,23 @@ struct FeedPlan {
   RK_INLINE static int out_tile(int i, int group) { return 2 * i + group < kOutTiles ? 2 * i + group : kOutTiles - 1; }
 };
 
-// Sums of a tile of 64 columns by 32 rows, of a warpgroup's thread. With wgmma add() only begins products.
-template <class Value>
-struct FeedTile {
-  using Of = StagedMath<Narrow<Value, Value>>;
-  float sum[kFeedRows / 8][4];
+// Where a rTask's things lie in its work space. Sums of z lie where the second product's weights were.
+template <class Plan>
+struct FeedSpace {
+  char *second, *rows, *inner, *received;
 
-  RK_INLINE void clear() {
-#pragma unroll
-    for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
-    }
-  }
-  // The first UNITS units (16 k each) of the box of weights at `weights`, times those of the box of rows at `rows`. Half a box may begin at
-  // byte 64 of one.
-  template <int UNITS>
-  RK_INLINE void add(const OperandPlace& weights, const OperandPlace& rows) {
-#pragma unroll
-    for (int unit = 0; unit < UNITS; ++unit) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-      Of::multiply_deep(sum, wide_operand(weights.at + unit * 2, wide_pattern()), wide_operand(rows.at + unit * 2, wide_pattern()));
-#else
-      const int lane = lane_id(), column = warp_id() % 4 * 16 + lane % 16, first = weights.at & (kFeedBoxRowBytes - 1);
-      uint32_t a[4], b[4];
-      ldmatrix4(a, weights.base,
-                weights.at - first + column * kFeedBoxRowBytes + (((first / 16 + unit * 2 + lane / 16) ^ (column % 8)) << 4));
-#pragma unroll
-      for (int pair = 0; pair < kFeedRows / 16; ++pair) {
-        const int row = pair * 16 + lane / 16 * 8 + lane % 8;
-        ldmatrix4(b, rows.base, rows.at + row * kFeedBoxRowBytes + (((unit * 2 + lane / 8 % 2) ^ (row % 8)) << 4));
-        const uint32_t first_rows[2] = {b[0], b[1]}, second_rows[2] = {b[2], b[3]};
-        Of::multiply(sum[pair * 2], a, first_rows);
-        Of::multiply(sum[pair * 2 + 1], a, second_rows);
-      }
-#endif
-    }
-  }
-  // The pair of columns of row 8 * j + 2 * (lane % 4) + e.
-  RK_INLINE float2 pair(int j, int e) const { return {sum[j][e], sum[j][e + 2]}; }
+  RK_INLINE explicit FeedSpace(char* work)
+      : second(operand_boxes(work)),
+        rows(second + Plan::kSecondBytes),
+        inner(rows + Plan::kRowsBytes),
+        received(inner + Plan::kInnerBytes) {}
+  RK_INLINE char* sums() const { return second; }
 };
+
+// Sums of a tile of 64 columns by 32 rows.
+template <class Value>
+using FeedTile = BoxSums<Value, kFeedRows / 8>;
+
 // Two columns of y, with their bias and before the activation, as they are kept while the next tile is multiplied. Where the activation
 // takes two halves at once, these: half as many registers.
 template <class Value, int ACTIVATION>
@@ -178,10 +155,128 @@ struct FeedRows {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int cell = i % 2 * 4 + part / 2;
-      const int at = i / 2 * kFeedBoxBytes + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4) + part % 2 * 8;
       store_shared2(
-          boxes, at,
+          boxes, i / 2 * kFeedBoxBytes + box_cell(row, cell) + part % 2 * 8,
           {float_of(pair_of<Value>(x[i].x * factor, x[i].y * factor)), float_of(pair_of<Value>(x[i].z * factor, x[i].w * factor))});
+    }
+  }
+};
+
+// The first product, and y as operands of the second one: tile after tile of 64 columns. What a tile's sums become is computed while the
+// products of the next one are made.
+template <class Value, class Plan, int ACTIVATION>
+struct FeedInner {
+  FeedTile<Value> sums;
+  FeedPair<Value, ACTIVATION> done[kFeedRows / 8][2];  // of the tile before
+
+  // Registers that may be read before they are written would be live in the whole program, in front of every other body's call.
+  RK_INLINE void clear() {
+    sums.clear();
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) done[j][e].take({0.0f, 0.0f}, {0.0f, 0.0f});
+    }
+  }
+  // Begins the products of step i. is_second: whether the warpgroup has the second of the step's two tiles.
+  template <class Stages>
+  RK_INLINE void begin(Stages& weights, const char* rows, int i, bool is_second) {
+    sums.clear();
+    weights.acquire();
+    OperandPlace box(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), rows_box(rows, 0);
+    [[maybe_unused]] const OperandPlace half_box(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
+    if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
+      weights.pass();
+      weights.acquire();
+      if (is_second) box = OperandPlace(weights.stages, weights.base);
+    }
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < Plan::kFullBoxes; ++k) {
+      sums.add(box, rows_box);
+      box.move(kFeedWeightBoxBytes);
+      rows_box.move(kFeedBoxBytes);
+    }
+    if constexpr (Plan::kHalf) sums.template add<2>(half_box, rows_box);
+    commit_products();
+  }
+  // Leaves the tile before, whose box of operands is at `box`.
+  RK_INLINE void store(char* inner, int box, int warp, int lane) const {
+    const int cell = warp * 2 + lane / 16, to = box + lane / 4 % 4 * 4;
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) store_shared_word(inner, to + box_cell(j * 8 + lane % 4 * 2 + e, cell), done[j][e].activated());
+    }
+  }
+  // Loops, since an instruction that runs for the first time costs four or five cycles: an SM fetches no more than 2 to 3 bytes a cycle.
+  template <class Stages>
+  RK_INLINE void run(Stages& weights, const FeedSpace<Plan>& space, float2 (&bias)[Plan::kSteps], int group, int warp, int lane) {
+    clear();
+    int tile = group;
+#pragma unroll 1
+    for (int i = 0; i <= Plan::kSteps; ++i, tile += 2) {
+      Stages first = weights;
+      if (i < Plan::kSteps) begin(weights, space.rows, i, group == 1 && tile < Plan::kTiles);
+      if (i > 0 && tile < Plan::kTiles + 2) store(space.inner, (tile - 2) * kFeedBoxBytes, warp, lane);  // else it is the other warpgroup's
+      wait_products<0>();
+#pragma unroll
+      for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) done[j][e].take(sums.pair(j, e), bias[0]);
+      }
+#pragma unroll
+      for (int next = 1; next < Plan::kSteps; ++next) bias[next - 1] = bias[next];
+      if (i < Plan::kSteps) {
+        if (first.stage != weights.stage) first.release();
+        weights.release();
+      }
+    }
+  }
+};
+
+// The second product.
+template <class Value, class Plan>
+struct FeedOuter {
+  FeedTile<Value> tiles[Plan::kOutSteps];
+
+  RK_INLINE void clear() {
+#pragma unroll
+    for (FeedTile<Value>& tile : tiles) tile.clear();
+  }
+  // Begins all products.
+  RK_INLINE void begin(const FeedSpace<Plan>& space, int turns, int group) {
+    OperandPlace rows_box(space.inner, 0), box(space.second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
+#pragma unroll 1
+    for (int left = turns; left > 0; --left) {
+      begin_products();
+#pragma unroll
+      for (int k = 0; k < Plan::kTurnBoxes; ++k) {
+#pragma unroll
+        for (int i = 0; i < Plan::kOutSteps; ++i) {
+          OperandPlace tile_box = box;
+          tile_box.move((Plan::out_tile(i, group) - Plan::out_tile(0, group)) * kFeedWeightBoxBytes);
+#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+          if (Plan::out_tile(i, group) * 64 + warp_id() % 4 * 16 >= Plan::kOf.c) continue;
+#endif
+          tiles[i].add(tile_box, rows_box);
+        }
+        box.move(Plan::kOutBoxBytes);
+        rows_box.move(kFeedBoxBytes);
+      }
+      commit_products();
+    }
+  }
+  RK_INLINE void store(char* sums, int group, int warp, int lane) const {
+#pragma unroll
+    for (int i = 0; i < Plan::kOutSteps; ++i) {
+      const int column = Plan::out_tile(i, group) * 64 + warp * 16 + lane / 4 * 2;
+      if (2 * i + group >= Plan::kOutTiles || column >= Plan::kOf.c) continue;
+#pragma unroll
+      for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) store_shared2(sums, ((j * 8 + lane % 4 * 2 + e) * Plan::kPitch + column) * 4, tiles[i].pair(j, e));
+      }
     }
   }
 };
@@ -189,69 +284,147 @@ struct FeedRows {
 // Results of one thread: four neighbouring columns of each 32, or with four members of each 128, of one row. Eight threads that are
 // neighbours have the 32 columns of one moment. Example: with four members and C 192, thread 173 has 173 / 8 % 8 = row 5 of the eight that
 // the member keeps, and 173 / 64 * 32 + 173 % 8 * 4 = columns 84 to 87; there are no columns 212 to 215.
-template <class Veu, int C, int MEMBERS>
+template <class Veu, class Out, class Added, int C, int MEMBERS, bool NORMALIZES>
 struct FeedResults {
   static constexpr int kKeptRows = kFeedRows / MEMBERS, kStep = 32 * MEMBERS, kOwn = (C + kStep - 1) / kStep;
   static constexpr int kVectors = kKeptRows * C / 4;
   static_assert(Veu::kComputeThreads == 8 * kFeedRows);
 
-  int kept_row, column;
+  int kept_row, column, row;  // row: of the tile
+  float4 bias[kOwn];
+  Raw4<Added> residual[kOwn];
+  [[maybe_unused]] float4 scale[kOwn], shift[kOwn];
+  Out* out;            // of the first column; null where there is no such row
+  const Added* added;  // the same
 
-  RK_INLINE explicit FeedResults(int thread) : kept_row(thread / 8 % kKeptRows), column(thread / (8 * kKeptRows) * 32 + thread % 8 * 4) {}
   RK_INLINE bool exists(int i) const { return C % kStep == 0 || column + i * kStep < C; }
-  // Of the tile.
-  RK_INLINE int row(int member) const { return kept_row * MEMBERS + member; }
-};
-
-// Normalises, scales and shifts the rows of which the threads have results, `sum`: each 32 columns of a row give their mean and the squares
-// around it, which are combined by Chan's formula in the same order everywhere. With four members the columns of a row are other warps', so
-// the moments are shared in shared memory at `free`.
-template <class Veu, int C, int MEMBERS>
-RK_INLINE void feed_normalize(float4 (&sum)[FeedResults<Veu, C, MEMBERS>::kOwn], const FeedResults<Veu, C, MEMBERS>& results,
-                              const float4 (&scale)[FeedResults<Veu, C, MEMBERS>::kOwn],
-                              const float4 (&shift)[FeedResults<Veu, C, MEMBERS>::kOwn], char* free, float inverse_c, float epsilon,
-                              bool centered) {
-  using Results = FeedResults<Veu, C, MEMBERS>;
-  constexpr int kParts = C / kMomentColumns;
-  float2 part[kParts];
-  if constexpr (MEMBERS == 1) {
+  RK_INLINE int column_of(int i) const { return exists(i) ? column + i * kStep : 0; }
+  // constants: the bias, then scale and shift.
+  RK_INLINE void start(const Task<Veu>& task, const FeedForwardArgs& args, const float* constants, int member, int first_row, int rows,
+                       int thread) {
+    kept_row = thread / 8 % kKeptRows;
+    column = thread / (8 * kKeptRows) * 32 + thread % 8 * 4;
+    row = kept_row * MEMBERS + member;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) part[i] = moments_of(sum[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < Results::kOwn; ++i) {
-      const float2 own = moments_of(sum[i]);
-      if (results.column % kMomentColumns == 0 && results.exists(i))
-        store_shared2(free, (results.kept_row * kParts + (results.column + i * Results::kStep) / kMomentColumns) * 8, own);
+    for (int i = 0; i < kOwn; ++i) {
+      bias[i] = load_weight4(constants + column_of(i));
+      residual[i].clear_now();
     }
-    sync_compute<Veu>();
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) part[i] = load_shared2(free, (results.kept_row * kParts + i) * 8);
+    out = row < rows ? values_at<Out>(task, args.out) + (first_row + row) * args.out_row + column : nullptr;
+    added = values_at<Added>(task, args.residual);
+    if (added != nullptr) added = row < rows ? added + (first_row + row) * args.residual_row + column : nullptr;
   }
-  float mean = 0.0f, squares = 0.0f;
-  if (centered) {
+  RK_INLINE void fetch() {
+    if (added == nullptr) return;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) mean += part[i].x;
-    mean *= 1.0f / kParts;
+    for (int i = 0; i < kOwn; ++i) {
+      if (exists(i)) residual[i] = load_raw4(added + i * kStep);
+    }
   }
+  // Called while the last products are made.
+  RK_INLINE void meanwhile(const float* constants) {
+    if constexpr (NORMALIZES) {
 #pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    const float apart = part[i].x - mean;
-    squares += fmaf(kMomentColumns * apart, apart, part[i].y);
+      for (int i = 0; i < kOwn; ++i) {
+        scale[i] = load_weight4(constants + C + column_of(i));
+        shift[i] = load_weight4(constants + 2 * C + column_of(i));
+      }
+    }
   }
-  const float factor = rsqrtf(fmaf(squares, inverse_c, epsilon));
+  // The thread's sums, over all members.
+  template <class Exchange, class Sums>
+  RK_INLINE void collect(float4 (&sum)[kOwn], Exchange& exchange, char* received, const Sums& sums) const {
 #pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    sum[i] = {fmaf((sum[i].x - mean) * factor, scale[i].x, shift[i].x), fmaf((sum[i].y - mean) * factor, scale[i].y, shift[i].y),
-              fmaf((sum[i].z - mean) * factor, scale[i].z, shift[i].z), fmaf((sum[i].w - mean) * factor, scale[i].w, shift[i].w)};
+    for (int i = 0; i < kOwn; ++i) {
+      sum[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (exists(i)) sum[i] = sums(row, i);
+    }
+    if constexpr (MEMBERS > 1) {
+      // Where a member gets sums from member own ^ other.
+      const auto place = [&](int other, int i) { return received + (((other - 1) * kKeptRows + kept_row) * C + column + i * kStep) * 4; };
+      exchange.await_members();
+#pragma unroll
+      for (int other = 1; other < MEMBERS; ++other) {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) {
+          if (exists(i)) exchange.send(other, place(other, i), sums(row ^ other, i));
+        }
+      }
+      exchange.template sent<false>();
+      exchange.await_received();
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        if (exists(i)) sum[i] = exchange.add_received(sum[i], [&](int other) { return place(other, i); });
+      }
+    }
   }
-}
+  // Normalises, scales and shifts the rows: each 32 columns of a row give their mean and the squares around it, which are combined by
+  // Chan's formula in the same order everywhere. With four members the columns of a row are other warps', so the moments are shared in
+  // shared memory at `free`.
+  RK_INLINE void normalize(float4 (&sum)[kOwn], char* free, const FeedForwardArgs& args) const {
+    constexpr int kParts = C / kMomentColumns;
+    float2 part[kParts];
+    if constexpr (MEMBERS == 1) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) part[i] = moments_of(sum[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const float2 own = moments_of(sum[i]);
+        if (column % kMomentColumns == 0 && exists(i))
+          store_shared2(free, (kept_row * kParts + (column + i * kStep) / kMomentColumns) * 8, own);
+      }
+      sync_compute<Veu>();
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) part[i] = load_shared2(free, (kept_row * kParts + i) * 8);
+    }
+    float mean = 0.0f, squares = 0.0f;
+    if (args.result_centered != 0) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) mean += part[i].x;
+      mean *= 1.0f / kParts;
+    }
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const float apart = part[i].x - mean;
+      squares += fmaf(kMomentColumns * apart, apart, part[i].y);
+    }
+    const float factor = rsqrtf(fmaf(squares, args.inverse_c, args.result_epsilon));
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      sum[i] = {fmaf((sum[i].x - mean) * factor, scale[i].x, shift[i].x), fmaf((sum[i].y - mean) * factor, scale[i].y, shift[i].y),
+                fmaf((sum[i].z - mean) * factor, scale[i].z, shift[i].z), fmaf((sum[i].w - mean) * factor, scale[i].w, shift[i].w)};
+    }
+  }
+  // Stores the results of the sums.
+  RK_INLINE void finish(const Task<Veu>& task, const FeedForwardArgs& args, float4 (&sum)[kOwn], char* free, int first_row) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      sum[i] = add4(add4(sum[i], bias[i]), residual[i].floats());
+      if constexpr (!NORMALIZES) sum[i] = as_stored<Out>(sum[i]);
+    }
+    if constexpr (NORMALIZES) normalize(sum, free, args);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (out != nullptr && exists(i)) store4(out + i * kStep, sum[i]);
+    }
+    if constexpr (NORMALIZES) return;
+    float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
+    if (kept == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const float2 moments = moments_of(sum[i]);
+      if (out != nullptr && column % kMomentColumns == 0 && exists(i))
+        *as_global(kept + (first_row + row) * args.kept_parts + (column + i * kStep) / kMomentColumns) = moments;
+    }
+  }
+};
 
 template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, int ACTIVATION,
           bool NORMALIZES_RESULT = false, class Added = Out>
 RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
-  using Results = FeedResults<Veu, C, MEMBERS>;
+  using Results = FeedResults<Veu, Out, Added, C, MEMBERS, NORMALIZES_RESULT>;
   static_assert(Veu::kComputeThreads == 8 * kFeedRows && Plan::kChunkBytes <= Veu::kWeightStageBytes);
   static_assert(Veu::kWeightStages > 1 || Plan::kChunks == 1);  // two are held at a time
   static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
@@ -263,46 +436,32 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   uint32_t tile;
   const int member = static_cast<int>(divide(task.index, args.tiles, tile));
   const int first_row = static_cast<int>(tile) * kFeedRows, rows = args.rows - first_row;
-  // Not threadIdx.x itself: what depends on nothing else would be computed in front of the program's loop, and spilled there.
-  const int thread = computed_now(static_cast<int>(threadIdx.x));
-  const int group = thread / (4 * kWarp), warp = thread / kWarp % 4, lane = thread % kWarp;
-  const Results results(thread);
-  char *const second = operand_boxes(task.work), *const boxes = second + Plan::kSecondBytes, *const inner = boxes + Plan::kRowsBytes;
-  char* const sums = second;
-  [[maybe_unused]] char* const received = inner + Plan::kInnerBytes;
+  const auto [thread, group, warp, lane] = WarpgroupThread();
+  const FeedSpace<Plan> space(task.work);
   WeightStages<Veu> weights = task.weight_stages();
 
   // All that is known before the inputs are there.
   [[maybe_unused]] ClusterExchange<Veu> exchange;
   if constexpr (MEMBERS > 1) exchange.begin(member, (MEMBERS - 1) * Results::kVectors * 16);
-  const char* const second_from = reinterpret_cast<const char*>(task.address(args.second)) + member * Plan::kSecondBytes;
+  const char* const second = reinterpret_cast<const char*>(task.address(args.second)) + member * Plan::kSecondBytes;
   const auto copy_second = [&](int begin, int end) {
 #pragma unroll 6
-    for (int i = begin + thread * 16; i < end; i += Veu::kComputeThreads * 16) cp_async16(second + i, second_from + i, true);
+    for (int i = begin + thread * 16; i < end; i += Veu::kComputeThreads * 16) cp_async16(space.second + i, second + i, true);
     cp_async_commit();
   };
   copy_second(0, kEarlyBytes);
-  const float* const constants = task.address(args.constants);
+  const float *const inner_bias = task.address(args.constants), *const constants = inner_bias + MEMBERS * H;
   float2 bias[Plan::kSteps];
 #pragma unroll
   for (int i = 0; i < Plan::kSteps; ++i) {
     const uint2 v =
-        load_weight2(reinterpret_cast<const float2*>(constants + member * H + Plan::tile(i, group) * 64 + warp * 16 + lane / 4 * 2));
+        load_weight2(reinterpret_cast<const float2*>(inner_bias + member * H + Plan::tile(i, group) * 64 + warp * 16 + lane / 4 * 2));
     bias[i] = {float_of(v.x), float_of(v.y)};
     known_now(bias[i].x);
     known_now(bias[i].y);
   }
-  const int own_row = results.row(member), column = results.column;
-  float4 out_bias[Results::kOwn];
-  Raw4<Added> residual[Results::kOwn];
-#pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    out_bias[i] = load_weight4(constants + MEMBERS * H + (results.exists(i) ? column + i * Results::kStep : 0));
-    residual[i].clear_now();
-  }
-  Out* const to = own_row < rows ? values_at<Out>(task, args.out) + (first_row + own_row) * args.out_row + column : nullptr;
-  const Added* from = values_at<Added>(task, args.residual);
-  if (from != nullptr) from = own_row < rows ? from + (first_row + own_row) * args.residual_row + column : nullptr;
+  Results results;
+  results.start(task, args, constants, member, first_row, rows, thread);
   FeedRows<In, K> x(thread);
   const In* in = x.row < rows ? values_at<In>(task, args.in) + (first_row + x.row) * args.in_row + x.part * 4 : nullptr;
   known_now(in);
@@ -312,182 +471,31 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
 
   task.await_inputs();
   x.load(in);
-  if (from != nullptr) {
-#pragma unroll
-    for (int i = 0; i < Results::kOwn; ++i) {
-      if (results.exists(i)) residual[i] = load_raw4(from + i * Results::kStep);
-    }
-  }
+  results.fetch();
   if constexpr (kEarlyBytes < Plan::kSecondBytes) copy_second(kEarlyBytes, Plan::kSecondBytes);
-  x.template store<Value, NORMALIZES>(boxes, inverse_k, epsilon, centered);
+  x.template store<Value, NORMALIZES>(space.rows, inverse_k, epsilon, centered);
   proxy_fence_shared();
   sync_compute<Veu>();
 
-  // Loops, since an instruction that runs for the first time costs four or five cycles: an SM fetches no more than 2 to 3 bytes a cycle.
-  // What a tile's sums become is computed while the products of the next one are made.
-  {
-    FeedTile<Value> hidden;
-    FeedPair<Value, ACTIVATION> done[kFeedRows / 8][2];
-    // Registers that may be read before they are written would be live in the whole program, in front of every other body's call.
-    hidden.clear();
-#pragma unroll
-    for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) done[j][e].take({0.0f, 0.0f}, {0.0f, 0.0f});
-    }
-    int of_tile = group;
-#pragma unroll 1
-    for (int i = 0; i <= Plan::kSteps; ++i, of_tile += 2) {
-      WeightStages<Veu> first = weights;
-      if (i < Plan::kSteps) {
-        hidden.clear();
-        weights.acquire();
-        const bool is_second = group == 1 && of_tile < Plan::kTiles;  // of the step's two tiles
-        OperandPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
-        [[maybe_unused]] const OperandPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
-        if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
-          weights.pass();
-          weights.acquire();
-          if (is_second) at = OperandPlace(weights.stages, weights.base);
-        }
-        begin_products();
-#pragma unroll
-        for (int box = 0; box < Plan::kFullBoxes; ++box) {
-          hidden.template add<4>(at, x_at);
-          at.move(kFeedWeightBoxBytes);
-          x_at.move(kFeedBoxBytes);
-        }
-        if constexpr (Plan::kHalf) hidden.template add<2>(half_at, x_at);
-        commit_products();
-      }
-      if (i > 0 && of_tile < Plan::kTiles + 2) {  // else it is the other warpgroup's
-        const int cell = warp * 2 + lane / 16, to_tile = (of_tile - 2) * kFeedBoxBytes + lane / 4 % 4 * 4;
-#pragma unroll
-        for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int row = j * 8 + lane % 4 * 2 + e;
-            store_shared_word(inner, to_tile + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4), done[j][e].activated());
-          }
-        }
-      }
-      wait_products<0>();
-#pragma unroll
-      for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) done[j][e].take(hidden.pair(j, e), bias[0]);
-      }
-#pragma unroll
-      for (int next = 1; next < Plan::kSteps; ++next) bias[next - 1] = bias[next];
-      if (i < Plan::kSteps) {
-        if (first.stage != weights.stage) first.release();
-        weights.release();
-      }
-    }
-  }
+  FeedInner<Value, Plan, ACTIVATION>().run(weights, space, bias, group, warp, lane);
   cp_async_wait<0>();
   proxy_fence_shared();
   sync_compute<Veu>();
 
-  FeedTile<Value> made[Plan::kOutSteps];
-#pragma unroll
-  for (FeedTile<Value>& m : made) m.clear();
-  [[maybe_unused]] float4 scale[Results::kOwn], shift[Results::kOwn];
-  {
-    OperandPlace y_at(inner, 0), at(second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
-#pragma unroll 1
-    for (int left = turns; left > 0; --left) {
-      begin_products();
-#pragma unroll
-      for (int box = 0; box < Plan::kTurnBoxes; ++box) {
-#pragma unroll
-        for (int i = 0; i < Plan::kOutSteps; ++i) {
-          OperandPlace of_step = at;
-          of_step.move((Plan::out_tile(i, group) - Plan::out_tile(0, group)) * kFeedWeightBoxBytes);
-#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-          if (Plan::out_tile(i, group) * 64 + warp * 16 >= C) continue;
-#endif
-          made[i].template add<4>(of_step, y_at);
-        }
-        at.move(Plan::kOutBoxBytes);
-        y_at.move(kFeedBoxBytes);
-      }
-      commit_products();
-    }
-    if constexpr (NORMALIZES_RESULT) {
-#pragma unroll
-      for (int i = 0; i < Results::kOwn; ++i) {
-        const float* const at = constants + MEMBERS * H + C + (results.exists(i) ? column + i * Results::kStep : 0);
-        scale[i] = load_weight4(at);
-        shift[i] = load_weight4(at + C);
-      }
-    }
-    wait_products<0>();
-  }
+  FeedOuter<Value, Plan> outer;
+  outer.clear();
+  outer.begin(space, turns, group);
+  results.meanwhile(constants);
+  wait_products<0>();
   sync_compute<Veu>();  // sums lie where the second product's weights were
-#pragma unroll
-  for (int i = 0; i < Plan::kOutSteps; ++i) {
-    const int column = Plan::out_tile(i, group) * 64 + warp * 16 + lane / 4 * 2;
-    if (2 * i + group >= Plan::kOutTiles || column >= C) continue;
-#pragma unroll
-    for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) store_shared2(sums, ((j * 8 + lane % 4 * 2 + e) * Plan::kPitch + column) * 4, made[i].pair(j, e));
-    }
-  }
+  outer.store(space.sums(), group, warp, lane);
   sync_compute<Veu>();
 
-  // Sums of row `row` of the tile.
-  const auto sum_at = [&](int row, int i) { return load_shared4(sums, (row * Plan::kPitch + column + i * Results::kStep) * 4); };
   float4 sum[Results::kOwn];
-#pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    sum[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (results.exists(i)) sum[i] = sum_at(own_row, i);
-  }
-  if constexpr (MEMBERS > 1) {
-    // Where a member gets sums from member own ^ other.
-    const auto place = [&](int other, int i) {
-      return received + (((other - 1) * Results::kKeptRows + results.kept_row) * C + column + i * Results::kStep) * 4;
-    };
-    exchange.await_members();
-#pragma unroll
-    for (int other = 1; other < MEMBERS; ++other) {
-#pragma unroll
-      for (int i = 0; i < Results::kOwn; ++i) {
-        if (results.exists(i)) exchange.send(other, place(other, i), sum_at(results.row(member ^ other), i));
-      }
-    }
-    exchange.template sent<false>();
-    exchange.await_received();
-    // The same sum, whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
-#pragma unroll
-    for (int i = 0; i < Results::kOwn; ++i) {
-      if (!results.exists(i)) continue;
-      const auto part = [&](int other) { return load_shared4(place(other, i), 0); };
-      sum[i] = add4(add4(sum[i], part(1)), add4(part(2), part(3)));
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    sum[i] = add4(add4(sum[i], out_bias[i]), residual[i].floats());
-    if constexpr (!NORMALIZES_RESULT) sum[i] = as_stored<Out>(sum[i]);
-  }
-  if constexpr (NORMALIZES_RESULT)
-    feed_normalize<Veu, C, MEMBERS>(sum, results, scale, shift, boxes, args.inverse_c, args.result_epsilon, args.result_centered != 0);
-#pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    if (to != nullptr && results.exists(i)) store4(to + i * Results::kStep, sum[i]);
-  }
-  if constexpr (NORMALIZES_RESULT) return;
-  float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
-  if (kept == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    const float2 moments = moments_of(sum[i]);
-    if (to != nullptr && lane % 8 == 0 && results.exists(i))
-      *as_global(kept + (first_row + own_row) * args.kept_parts + (column + i * Results::kStep) / kMomentColumns) = moments;
-  }
+  results.collect(sum, exchange, space.received, [&](int row, int i) {
+    return load_shared4(space.sums(), (row * Plan::kPitch + results.column + i * Results::kStep) * 4);
+  });
+  results.finish(task, args, sum, space.rows, first_row);
 }
 
 }  // namespace rk

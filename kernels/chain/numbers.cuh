@@ -8,7 +8,7 @@ namespace rk {
 // --- feed_forward ------------------------------------------------------------------------------------------------------
 
 inline constexpr int kFeedRows = 32;  // of a tile of feed_forward
-inline constexpr int kFeedBoxRowBytes = 128, kFeedBoxBytes = kFeedRows * kFeedBoxRowBytes, kFeedWeightBoxBytes = 64 * kFeedBoxRowBytes;
+inline constexpr int kFeedBoxBytes = kFeedRows * kBoxRowBytes, kFeedWeightBoxBytes = 64 * kBoxRowBytes;
 
 // Sizes of a rTask of feed_forward with K columns of x, H of y and C of z; K and C are multiples of 32, H of 64.
 struct FeedSizes {
@@ -23,7 +23,7 @@ struct FeedSizes {
   constexpr int chunk_bytes() const { return half() ? 2 * tile_bytes() + kFeedWeightBoxBytes : tile_bytes(); }
   // The second one: boxes of 64 columns of y.
   constexpr int out_tiles() const { return (c + 63) / 64; }
-  constexpr int out_box_bytes() const { return c * kFeedBoxRowBytes; }
+  constexpr int out_box_bytes() const { return c * kBoxRowBytes; }
   constexpr int turn_boxes() const { return c <= 64 * 2 && tiles() % 2 == 0 ? 2 : 1; }  // of a turn of the loop
   constexpr int second_bytes() const { return tiles() * out_box_bytes(); }
 
@@ -44,8 +44,7 @@ struct FeedSizes {
 // each other, padded so that the same cell of eight neighbouring rows lies in eight groups of banks. A piece is what is added to the scores
 // of 16 queries and 32 keys; a window has eight of them.
 inline constexpr int kSelfRows = 64, kSelfSize = 32, kSelfColumns = 3 * kSelfSize;
-inline constexpr int kSelfBoxRowBytes = 128, kSelfBoxBytes = kSelfRows * kSelfBoxRowBytes,
-                     kSelfWeightBoxBytes = kSelfColumns * kSelfBoxRowBytes;
+inline constexpr int kSelfBoxBytes = kSelfRows * kBoxRowBytes, kSelfWeightBoxBytes = kSelfColumns * kBoxRowBytes;
 inline constexpr int kSelfPitchBytes = kSelfColumns * 2 + 16, kSelfMadeBytes = kSelfRows * kSelfPitchBytes;
 inline constexpr int kSelfPieceBytes = 16 * 32 * 4, kSelfScoresBytes = 8 * kSelfPieceBytes;
 inline constexpr int kSelfConstantBytes = kSelfColumns * 8;  // of a head: of each column the sum of its weights, and its bias

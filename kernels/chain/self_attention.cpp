@@ -186,7 +186,7 @@ void pack_weights(const Graph& graph, const SelfHeads& s, const SelfPlan& plan, 
         const uint16_t word = halves ? half_of(weight) : bfloat_of(weight);
         sum += halves ? float_of_half(word) : float_of_bfloat(word);
         std::byte* const box = block + k / 64 * rk::kSelfWeightBoxBytes;
-        std::memcpy(box + c * rk::kSelfBoxRowBytes + ((k % 64 / 8 ^ c % 8) << 4) + k % 8 * 2, &word, 2);
+        std::memcpy(box + rk::box_cell(static_cast<int>(c), static_cast<int>(k % 64 / 8)) + k % 8 * 2, &word, 2);
       }
       const float two[2] = {static_cast<float>(sum), bias == nullptr ? 0.0F : bias[column]};
       std::byte* const to = bytes.data() + at.constants + head * rk::kSelfConstantBytes + c / 2 * 16 + c % 2 * 4;

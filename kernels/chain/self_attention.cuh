@@ -19,10 +19,10 @@
 
 #include "kernels/chain/numbers.cuh"
 #include "kernels/tile/attention_inverse.cuh"
+#include "kernels/tile/box_sums.cuh"
 #include "kernels/tile/moments.cuh"
 #include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/fast_math.cuh"
-#include "kernels/vdevice/operands.cuh"
 
 namespace rk {
 
@@ -46,51 +46,15 @@ struct SelfAttentionArgs {
 };
 static_assert(sizeof(SelfAttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// Sums of 64 rows and 96 columns, of a warpgroup's thread. With wgmma add() only begins products.
 template <class Value>
-struct SelfSums {
-  using Of = StagedMath<Narrow<Value, Value>>;
-  static constexpr int kEights = kSelfColumns / 8;
-  float sum[kEights][4];
-
-  RK_INLINE void clear() {
-#pragma unroll
-    for (int j = 0; j < kEights; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
-    }
-  }
-  // A box of rows times one of weights.
-  RK_INLINE void add(const OperandPlace& rows, const OperandPlace& weights) {
-#pragma unroll
-    for (int unit = 0; unit < 4; ++unit) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-      Of::multiply_deep(sum, wide_operand(rows.at + unit * 2, wide_pattern()), wide_operand(weights.at + unit * 2, wide_pattern()));
-#else
-      const int lane = lane_id(), row = warp_id() % 4 * 16 + lane % 16;
-      uint32_t a[4], b[4];
-      ldmatrix4(a, rows.base, rows.at + row * kSelfBoxRowBytes + (((unit * 2 + lane / 16) ^ (row % 8)) << 4));
-#pragma unroll
-      for (int pair = 0; pair < kEights / 2; ++pair) {
-        const int column = pair * 16 + lane / 16 * 8 + lane % 8;
-        ldmatrix4(b, weights.base, weights.at + column * kSelfBoxRowBytes + (((unit * 2 + lane / 8 % 2) ^ (column % 8)) << 4));
-        const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-        Of::multiply(sum[pair * 2], a, first);
-        Of::multiply(sum[pair * 2 + 1], a, second);
-      }
-#endif
-    }
-  }
-};
+using SelfSums = BoxSums<Value, kSelfColumns / 8>;
 
 // Where a thread copies and normalises: a cell of each box, in a row of each 32.
 struct SelfPart {
   int row, cell;
   RK_INLINE explicit SelfPart(int thread) : row(thread / 8), cell(thread % 8) {}
   // Of rows 32 i to 32 i + 31 of the rTask's.
-  RK_INLINE int place(int i, int boxes) const {
-    return i / 2 * boxes * kSelfBoxBytes + (i % 2 * 32 + row) * kSelfBoxRowBytes + ((cell ^ (row % 8)) << 4);
-  }
+  RK_INLINE int place(int i, int boxes) const { return i / 2 * boxes * kSelfBoxBytes + box_cell(i % 2 * 32 + row, cell); }
 };
 
 // Zeros in the rows that a window does not have: what is made of them has a weight of 0, but 0 times an infinity would not be a number.
@@ -125,13 +89,13 @@ RK_INLINE void self_copy(const SelfAttentionArgs& args, const In* in, char* rows
 template <class In>
 RK_INLINE void self_find_norms(const SelfAttentionArgs& args, const char* rows, char* norms, int thread) {
   const int first = thread / 8, part = thread % 8, boxes = args.boxes;
-  int from = first * kSelfBoxRowBytes + ((part ^ (first % 8)) << 4);
+  int from = box_cell(first, part);
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
   for (int box = 0; box < boxes; ++box, from += kSelfBoxBytes) {
     float4 cell[4];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) cell[r] = load_shared4(rows, from + r * 16 * kSelfBoxRowBytes);
+    for (int r = 0; r < 4; ++r) cell[r] = load_shared4(rows, from + r * 16 * kBoxRowBytes);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const float2 x[4] = {floats_of<In>(bits_of(cell[r].x)), floats_of<In>(bits_of(cell[r].y)), floats_of<In>(bits_of(cell[r].z)),
@@ -353,13 +317,6 @@ struct SelfSpace {
         norms(work + args.norms_at),
         table(work + args.table_at) {}
 };
-struct SelfThread {
-  int thread, group, warp, lane;  // warp: of the warpgroup
-  // Not threadIdx.x itself: what depends on nothing else would be computed in front of the program's loop, and spilled there.
-  RK_INLINE SelfThread()
-      : thread(computed_now(static_cast<int>(threadIdx.x))), group(thread / (4 * kWarp)), warp(thread / kWarp % 4), lane(thread % kWarp) {}
-};
-
 // Copies all that is known before the inputs are there: the windows' rows of the table first, then constants and scores.
 template <class Veu>
 RK_INLINE void self_copy_constants(const Task<Veu>& task, const SelfAttentionArgs& args, const SelfSpace& space, int head, int first_window,
@@ -469,7 +426,7 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
   uint32_t rtask_of_head;
   const int head = static_cast<int>(divide(task.index, args.groups, rtask_of_head));
   const int windows = args.of_rtask, boxes = args.boxes;
-  const auto [thread, group, warp, lane] = SelfThread();
+  const auto [thread, group, warp, lane] = WarpgroupThread();
   const SelfSpace space(operand_boxes(task.work), args);
   self_copy_constants(task, args, space, head, static_cast<int>(rtask_of_head) * windows, thread);
   const In* const in = values_at<In>(task, args.in);

@@ -120,20 +120,15 @@ struct ClusterResults {
     exchange.await_received();
 #pragma unroll
     for (int k = 0; k < kOwn; ++k) {
-      if (output(k, 0) < outputs) finish_one(k, in_order<Product>(added_up(k, v[k][0]), (pixel(0) & 4) != 0));
+      if (output(k, 0) >= outputs) continue;
+      const float4 sum = exchange.add_received(v[k][0], [&](int other) { return received(k, other); });
+      finish_one(k, in_order<Product>(sum, (pixel(0) & 4) != 0));
     }
   }
 
  private:
   // The thread's output that is number k of member own ^ other.
   RK_INLINE int output(int k, int other) const { return k * kMembers + (exchange.own ^ other); }
-  // The same sum, whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
-  RK_INLINE float4 added_up(int k, const float4& mine) const {
-    float4 part[kMembers];
-#pragma unroll
-    for (int other = 1; other < kMembers; ++other) part[other] = *as_shared(reinterpret_cast<const float4*>(received(k, other)));
-    return add4(add4(mine, part[1]), add4(part[2], part[3]));
-  }
   RK_INLINE void finish_one(int k, const float4& sum) const {
     const float4 v = clamp4(add4(add4(sum, bias), residual[k].floats()), low, high);
     if constexpr (KEEPS) {

@@ -42,8 +42,6 @@ RK_INLINE void store_channels4(Value* p, int stride, bool vector, int left, floa
     store_each(p, stride, left, v);
 }
 
-RK_INLINE float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
-
 // The output pixel with number m, and its offset in a tensor with given strides (image, channel, h, w). Offsets within a tensor fit 32
 // bits.
 struct Pixel {

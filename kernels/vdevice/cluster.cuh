@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/vdevice/control.cuh"
+#include "kernels/vdevice/memory.cuh"
 
 namespace rk {
 
@@ -122,6 +123,14 @@ struct ClusterExchange {
   }
   // From here on what was sent to this member may be read.
   RK_INLINE void await_received() const { wait_for(cluster_link().received, parity); }
+  // A sum of this member and those that came from members own ^ 1, own ^ 2 and own ^ 3, to place(1), place(2) and place(3). The same sum,
+  // whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
+  template <class Place>
+  RK_INLINE float4 add_received(const float4& own_sum, const Place& place) const {
+    static_assert(kMembers == 4);
+    const auto received = [&](int other) { return load_shared4(place(other), 0); };
+    return add4(add4(own_sum, received(1)), add4(received(2), received(3)));
+  }
 
  private:
   // The barrier at the same place in another member.

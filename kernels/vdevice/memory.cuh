@@ -90,6 +90,7 @@ RK_INLINE T* as_global(T* p) {
   return p;
 }
 
+RK_INLINE float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 RK_INLINE void store1(float* p, float v) { *as_global(p) = v; }
 RK_INLINE void store4(float* p, float4 v) { *as_global(reinterpret_cast<float4*>(p)) = v; }
 

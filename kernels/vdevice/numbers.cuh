@@ -4,12 +4,21 @@
 
 #include <stdint.h>
 
+// A function that is a number: device code calls it, too.
+#if defined(__CUDACC__)
+#define RK_NUMBER __host__ __device__ __forceinline__ constexpr
+#else
+#define RK_NUMBER constexpr
+#endif
+
 namespace rk {
 
 inline constexpr int kWarp = 32;
 inline constexpr uint32_t kWarpLog2 = 5;
-inline constexpr int kComputeWarps = 8;                         // of a vEU
-inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
+inline constexpr int kComputeWarps = 8;   // of a vEU
+inline constexpr int kBoxRowBytes = 128;  // of a pixel in a box of input values
+// The byte of a box where a cell of 16 bytes of a row lies (boxes.cuh).
+RK_NUMBER int box_cell(int row, int cell) { return row * kBoxRowBytes + ((cell ^ (row % 8)) << 4); }
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
