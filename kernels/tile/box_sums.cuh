@@ -1,7 +1,7 @@
 // Products of operands that lie in shared memory in boxes of 64 k (kernels/vdevice/operands.cuh), as sums in registers.
 #pragma once
 
-#include "kernels/conv/staged_math.cuh"
+#include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/operands.cuh"
 
 namespace rk {
