@@ -83,6 +83,14 @@ std::vector<uint32_t> lane_table(const RProgram& program, const std::vector<std:
 // The text of NAME.cu alone (tests, golden files).
 std::string cuda_source(const RProgram& program, const EmitOptions& options);
 
+// What changes only with the program and the code that prints it: the text of NAME.cu without its head, the code that it copies from
+// kernels/ and runtime_stub/, and the structure, which is a hash of these; and the hash of the weights.
+struct OwnParts {
+  std::string source;
+  uint64_t weights_hash = 0;
+};
+OwnParts own_parts(const RProgram& program, const EmitOptions& options);
+
 // The text of NAME.rprogram.json when no files were written ("files" is empty).
 std::string rprogram_text(const RProgram& program, const EmitOptions& options);
 

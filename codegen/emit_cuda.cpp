@@ -60,6 +60,15 @@ void emit_phases(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   emit_phase_steps(w, plan);
 }
 
+// What is this program's alone.
+void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
+  if (plan.program.launches)
+    emit_phases(w, plan, lines);
+  else
+    emit_persistent(w, plan, lines);
+  emit_host(w, plan);
+}
+
 // Everything after the head.
 void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
@@ -77,11 +86,7 @@ void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   w.verbatim(device);
   w.section("host runtime, as it stands in tamp's runtime_stub/host/");
   w.verbatim(host);
-  if (plan.program.launches)
-    emit_phases(w, plan, lines);
-  else
-    emit_persistent(w, plan, lines);
-  emit_host(w, plan);
+  emit_program(w, plan, lines);
   lines.sections = w.sections();
 }
 
@@ -142,6 +147,15 @@ uint64_t structure_of(const Plan& plan) {
 }
 
 std::string cuda_source(const RProgram& program, const EmitOptions& options) { return source_of(make_plan(program, options)).text; }
+
+OwnParts own_parts(const RProgram& program, const EmitOptions& options) {
+  Plan plan = make_plan(program, options);
+  plan.structure = 0;
+  SourceWriter code;
+  SourceLines lines;
+  emit_program(code, plan, lines);
+  return {code.str(), plan.weights_hash};
+}
 
 std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
   const Plan plan = make_plan(program, options);

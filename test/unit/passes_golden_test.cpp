@@ -57,7 +57,7 @@ TEST_CASE("passes rewrite the golden graphs as written down") {
   const fs::path folder = fs::path(__FILE__).parent_path().parent_path() / "golden";
   int count = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".txt") continue;
+    if (entry.path().extension() != ".txt" || entry.path().stem() == "replay") continue;  // replay_test.cpp
     ++count;
     INFO(entry.path().filename().string());
     const Golden golden = read_golden(entry.path());
