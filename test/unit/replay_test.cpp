@@ -261,7 +261,7 @@ struct Configuration {
 };
 
 // Of models that take long, other vDevices than h200 have their default precision only.
-const std::set<std::string> kLarge = {"bert",     "convnext_last", "gpt2_step",  "llama_prompt", "llama_step",
+const std::set<std::string> kLarge = {"bert",     "convnext_last", "gpt2_step",  "llama_prompt", "llama_step", "mobilenet_v3_last",
                                       "resnet18", "squeezenet",    "swin_first", "swin_last",    "vit"};
 
 std::vector<Configuration> configurations(const std::string& model) {
