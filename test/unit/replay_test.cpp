@@ -20,6 +20,7 @@
 
 #include "codegen/codegen.h"
 #include "compiler/compile.h"
+#include "compiler/ir/fused.h"
 #include "compiler/ops/number.h"
 #include "compiler/support/hash.h"
 #include "compiler/support/log.h"
@@ -226,7 +227,7 @@ class PlanText {
 // "Conv 3, MatMul 1"
 std::string kinds_text(const Graph& graph) {
   std::map<std::string, int> count;
-  for (const ROperator& rop : graph.rops) ++count[name_of(rop.attrs)];
+  for (const ROperator& rop : graph.rops) ++count[title_of(rop)];
   std::vector<std::string> texts;
   for (const auto& [kind, times] : count) texts.push_back(fmt::format("{} {}", kind, times));
   return fmt::format("{}", fmt::join(texts, ", "));
