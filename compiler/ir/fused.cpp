@@ -102,6 +102,13 @@ TensorId FusedView::outside(TensorId inside) const {
   return read.valid() ? read : in(body_->outputs, rop_->outputs);
 }
 
+const ROperator* FusedView::maker_of(TensorId inside) const {
+  for (const ROperator& step : body_->rops) {
+    if (std::find(step.outputs.begin(), step.outputs.end(), inside) != step.outputs.end()) return &step;
+  }
+  return nullptr;
+}
+
 TensorId FusedView::output(size_t step, size_t i) const {
   const std::vector<TensorId>& outputs = this->step(step).outputs;
   return i < outputs.size() ? outside(outputs[i]) : TensorId();

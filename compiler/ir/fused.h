@@ -43,6 +43,8 @@ class FusedView {
   }
   // The operand or the result of the whole rOperator that the body's tensor is; none for a tensor between steps.
   TensorId outside(TensorId inside) const;
+  // The step that makes the body's tensor, or null.
+  const ROperator* maker_of(TensorId inside) const;
   TensorId input(size_t step, size_t i) const { return outside(operand(this->step(step), i)); }
   TensorId output(size_t step, size_t i = 0) const;
   TensorId bias(size_t step) const { return outside(this->step(step).epilogue.bias); }

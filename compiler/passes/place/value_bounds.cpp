@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <variant>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/memory_order.h"
+#include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
 namespace {
@@ -162,10 +165,6 @@ WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
   return norms;
 }
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
-}
-
 // The constant weights of a product on tensor cores, [M, K] or, `by_columns`, [K, M]. A convolution in groups is none: depthwise ones
 // multiply in fp32.
 struct Weights {
@@ -199,7 +198,43 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
 
 }  // namespace
 
+namespace {
+
+// The one product of rows among a Fused's steps, if there is no other product: its place, and what makes its rows.
+struct ProductOfRows {
+  FusedView steps;
+  size_t at;
+  const ROperator* maker;  // the step that makes its rows; null: they are an operand
+
+  const NormalizeBy* by_moments() const { return maker ? std::get_if<NormalizeBy>(&maker->attrs) : nullptr; }
+  // The operand that is rounded: the rows, or what a normalisation by moments reads of them; none where the rows are made in between.
+  TensorId rounded() const {
+    if (!maker) return steps.input(at, 0);
+    if (!by_moments()) return {};
+    const TensorId beside = steps.outside(operand(*maker, 2));
+    return beside.valid() ? beside : steps.outside(maker->inputs[0]);
+  }
+};
+std::optional<ProductOfRows> product_of_rows(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  std::optional<ProductOfRows> found;
+  for (size_t i = 0; steps && i < steps->count(); ++i) {
+    const OpAttrs& attrs = steps->step(i).attrs;
+    const bool is_other = std::holds_alternative<Conv>(attrs) || std::holds_alternative<Attention>(attrs);
+    if (is_other || (found && std::holds_alternative<MatMul>(attrs))) return std::nullopt;
+    if (std::holds_alternative<MatMul>(attrs)) found = ProductOfRows{*steps, i, steps->maker_of(steps->step(i).inputs[0])};
+  }
+  return found;
+}
+
+}  // namespace
+
 std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop) {
+  if (const std::optional<ProductOfRows> product = product_of_rows(rop)) {
+    const TensorId rounded = product->rounded(), weights = product->steps.input(product->at, 1);
+    const bool is_plain = rounded.valid() && weights.valid() && is_f32_constant(graph, weights) && graph.tensor(weights).shape.size() == 2;
+    return is_plain ? std::vector{rounded} : std::vector<TensorId>();
+  }
   if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
   if (std::holds_alternative<SelfAttention>(rop.attrs)) return {};  // it normalises its rows before it rounds them
   if (!weights_of(graph, rop)) return {};
@@ -211,6 +246,7 @@ namespace {
 
 // The residual of a product, or none.
 TensorId residual_of(const ROperator& rop) {
+  if (const std::optional<ProductOfRows> product = product_of_rows(rop)) return product->steps.residual(product->at);
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return operand(rop, kNormalizedResidual);
   if (std::holds_alternative<MomentMatMul>(rop.attrs)) return operand(rop, kMomentResidual);
   return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
@@ -242,15 +278,17 @@ bool moves(const ROperator& rop) {
 
 class Bounds {
  public:
-  Bounds(const Graph& graph, WeightNormsCache& norms)
-      : graph_(graph), norms_(norms), tensors_(graph.tensors.size()), buffers_(graph.buffers.size()) {
+  // `known`: bounds of tensors that no rOperator makes, by number.
+  Bounds(const Graph& graph, WeightNormsCache& norms, std::vector<std::optional<Bound>> known = {})
+      : graph_(graph), norms_(norms), tensors_(std::move(known)), buffers_(graph.buffers.size()) {
+    tensors_.resize(graph.tensors.size());
     // Views that placement has dropped have no rOperator; what they show is what was written to their buffer.
     for (const ROperator& rop : graph_.rops) {
       for (size_t i = 0; i < rop.outputs.size(); ++i) {
         const TensorId id = rop.outputs[i];
         const BufferId buffer = graph_.tensor(id).place.buffer;
         if (!buffer.valid()) continue;
-        const Bound bound = bound_of(rop, i);
+        const Bound bound = std::holds_alternative<Fused>(rop.attrs) ? bound_of_steps(rop, i) : bound_of(rop, i);
         tensors_[id.index()] = bound;
         std::optional<Bound>& all = buffers_[buffer.index()];
         all = all ? joined(*all, bound) : bound;
@@ -267,6 +305,7 @@ class Bounds {
   }
   // Whether a product may round its operands and its weights to fp16.
   bool may_compute(const ROperator& rop) {
+    if (std::holds_alternative<Fused>(rop.attrs)) return steps_may_compute(rop);
     if (std::holds_alternative<FeedForward>(rop.attrs)) return feed_keeps(rop);
     // A MomentConv multiplies in fp32.
     if (!is_product(rop) || std::holds_alternative<MomentConv>(rop.attrs)) return true;
@@ -284,6 +323,76 @@ class Bounds {
   }
 
  private:
+  // The steps of a Fused, with rows between them that lie one behind the other, and their bounds.
+  struct Inside {
+    Graph steps;
+    std::unique_ptr<Bounds> bounds;
+  };
+  Inside inside(const ROperator& rop) {
+    Inside in{steps_of(graph_, rop), nullptr};
+    for (Tensor& tensor : in.steps.tensors) {
+      if (tensor.place.buffer.valid() || tensor.role != Role::activation) continue;
+      tensor.place = {BufferId(static_cast<int64_t>(in.steps.buffers.size())), 0, row_major_strides(tensor.shape)};
+      in.steps.buffers.push_back({});
+    }
+    std::vector<std::optional<Bound>> known(in.steps.tensors.size());
+    const Graph& body = *std::get<Fused>(rop.attrs).body;
+    for (size_t i = 0; i < rop.inputs.size(); ++i) known[body.inputs[i].index()] = of(rop.inputs[i]);
+    in.bounds = std::make_unique<Bounds>(in.steps, norms_, std::move(known));
+    return in;
+  }
+  Bound bound_of_steps(const ROperator& rop, size_t output) {
+    const Graph& body = *std::get<Fused>(rop.attrs).body;
+    const ROperator& maker = *FusedView::of(rop)->maker_of(body.outputs[output]);
+    if (moves(maker) && std::find(body.outputs.begin(), body.outputs.end(), maker.inputs[0]) != body.outputs.end()) return of_rounded();
+    return inside(rop).bounds->of(body.outputs[output]);
+  }
+  bool steps_may_compute(const ROperator& rop) {
+    const auto is_map_step = [](const ROperator& step) {
+      const auto* const conv = std::get_if<Conv>(&step.attrs);
+      return (conv && conv->group == 1) || std::holds_alternative<TileSums>(step.attrs);
+    };
+    const auto is_row_step = [](const ROperator& step) {
+      return std::holds_alternative<MatMul>(step.attrs) || std::holds_alternative<Attention>(step.attrs);
+    };
+    const std::vector<ROperator>& all = std::get<Fused>(rop.attrs).body->rops;
+    if (std::any_of(all.begin(), all.end(), is_map_step)) return false;
+    const auto products = std::count_if(all.begin(), all.end(), is_row_step);
+    if (products == 0) return true;  // depthwise convolutions multiply in fp32
+    const std::optional<ProductOfRows> only = product_of_rows(rop);
+    if (products == 1 && (!only || !only->rounded().valid())) return false;
+    const Inside in = inside(rop);
+    if (only) {
+      const ROperator& product = in.steps.rops[only->at];
+      const auto makes_rows = [&](const ROperator& step) { return step.outputs[0] == product.inputs[0]; };
+      const auto maker = std::find_if(in.steps.rops.begin(), in.steps.rops.end(), makes_rows);
+      return in.bounds->may_compute_step(product, maker == in.steps.rops.end() ? nullptr : &*maker);
+    }
+    for (const ROperator& step : in.steps.rops) {
+      if (!is_row_step(step)) continue;
+      const bool is_inside = std::any_of(in.steps.rops.begin(), in.steps.rops.end(),
+                                         [&](const ROperator& other) { return other.outputs[0] == step.inputs[0]; });
+      if (!is_inside) return true;  // bodies look at their weights
+      if (!in.bounds->may_compute_step(step, nullptr)) return false;
+    }
+    return true;
+  }
+  // Of a product among steps. `by`: what normalises its rows by moments, or null. Rows between steps are read whole.
+  bool may_compute_step(const ROperator& step, const ROperator* by) {
+    const std::optional<Weights> weights = weights_of(graph_, step);
+    if (!weights) return may_compute(step);  // attention
+    const Bound rows = of(step.inputs[0]);
+    if (by) {
+      const Bound read = of(operand(*by, 2).valid() ? by->inputs[2] : by->inputs[0]);
+      if (read.magnitude > kLargest || !keeps(read.row_terms) || !lies_around_0(read)) return false;
+    } else if (!fp16_holds(step, step.inputs[0])) {
+      return false;
+    }
+    const bool is_between = graph_.tensor(step.inputs[0]).role == Role::activation;
+    return fp16_holds_weights(*weights, is_between ? rows : multiplied(step),
+                              step.epilogue.residual_after_activation ? TensorId() : residual_of(step));
+  }
+
   // Whether what halves lose of values of such terms is little beside the errors that the terms have in tf32.
   static bool keeps(double terms) { return kLostBelow <= kShareOfTerms * terms; }
   static bool lies_around_0(const Bound& bound) { return bound.offset <= kMostOffset * bound.row_terms; }
@@ -508,6 +617,12 @@ class Bounds {
     const bool gives_rounded = std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs);
     if (gives_rounded && output == kKeptRounded) return of_rounded();
     if (const auto* op = std::get_if<Normalize>(&rop.attrs)) return of_normalize(rop, *op);
+    if (const auto* op = std::get_if<NormalizeBy>(&rop.attrs)) {
+      const Tensor& rows = graph_.tensor(rop.inputs[0]);
+      Bound bound = normalised(static_cast<double>(rows.shape.back()), of(rop.inputs[0]), op->epsilon);
+      if (!lies_in_rows(rows, bound.elements)) bound.elements = 0;
+      return bound;
+    }
     if (const auto* op = std::get_if<NormalizedConv>(&rop.attrs)) {
       const Tensor& map = graph_.tensor(rop.outputs[0]);
       const int64_t channels = map.shape[1];
@@ -621,6 +736,9 @@ HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
   for (const ROperator& rop : placed.rops) {
     const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
     if (op && op->normalize) by_moments[placed.tensor(rop.inputs[0]).place.buffer.index()] = true;
+    const std::optional<ProductOfRows> product = product_of_rows(rop);
+    if (!product || !product->by_moments()) continue;
+    by_moments[placed.tensor(product->steps.outside(product->maker->inputs[0])).place.buffer.index()] = true;
   }
   for (bool changes = true; changes;) {
     changes = false;
