@@ -30,13 +30,14 @@
 
 #include "kernels/product/staged_product.cuh"
 #include "kernels/product/staged_results.cuh"
+#include "kernels/tile/stages.cuh"
 
 namespace rk {
 
 // The loop of products that lag: a step is begun before the products of the one before are done, so that the tensor cores never wait for
 // the next step's stages and operands. A stage is released one step later than it is passed: a ring has two stages, or one that is never
 // passed, in graph execution, where it holds all that a rTask needs (codegen/emit_phases.cpp).
-template <class Veu, class Product>
+template <class Veu, LaggedSums Product>
 struct LaggedLoop {
   const StagedConvArgs& args;
   InputStages<Veu>& inputs;
@@ -105,6 +106,7 @@ struct LaggedLoop {
 // long as one or more stages of inputs. Rings are as long as for LaggedLoop.
 template <class Veu, class Product>
 struct StageLoop {
+  static_assert(SteppedSums<Product>);
   static constexpr uint32_t kSteps = Product::kSteps, kStepCells = Product::kStepBytes / 16;
   static constexpr uint32_t kInputCells = Veu::kInputStageBytes / 16, kWeightCells = Veu::kWeightStageBytes / 16;
 
@@ -183,7 +185,7 @@ struct NoLoop {
 #endif
 
 // The loop of all others, a batch of steps after the other. Returns how many chunks of weights are left.
-template <class Veu, class Product>
+template <class Veu, TileSums Product>
 RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& product, InputStages<Veu>& inputs, WeightStages<Veu>& weights,
                              int (&rows)[Product::kBatch]) {
   int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
@@ -236,7 +238,7 @@ RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& prod
   return chunks_left;
 }
 
-template <class Veu, class Product, class Results>
+template <class Veu, TileSums Product, TileResults<Veu, Product> Results>
 RK_INLINE void staged_rtask(const Task<Veu>& task) {
   const auto& args = task.template arguments<StagedConvArgs>();
   const StagedTile tile = staged_tile(args, task.index);

@@ -3,6 +3,7 @@
 
 #include "kernels/product/staged_args.cuh"
 #include "kernels/tile/staged_math.cuh"
+#include "kernels/tile/stages.cuh"
 #include "kernels/vdevice/memory.cuh"
 
 namespace rk {
@@ -364,7 +365,7 @@ template <class Product>
 constexpr bool kRoundedResults = Product::kRounds > 1 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
 
 // Round by round, the sums go to shared memory, in the order of the product, and are taken from there in the order of the results.
-template <class Veu, class Product, class Results>
+template <class Veu, TileSums Product, TileResults<Veu, Product> Results>
 RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
                              Results& results) {
 #pragma unroll
