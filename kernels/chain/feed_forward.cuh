@@ -358,9 +358,8 @@ struct FeedResults {
       }
     }
   }
-  // Normalises, scales and shifts the rows: each 32 columns of a row give their mean and the squares around it, which are combined by
-  // Chan's formula in the same order everywhere. With four members the columns of a row are other warps', so the moments are shared in
-  // shared memory at `free`.
+  // Normalises, scales and shifts the rows: each 32 columns of a row give their moments. With four members the columns of a row are other
+  // warps', so the moments are shared in shared memory at `free`.
   RK_INLINE void normalize(float4 (&sum)[kOwn], char* free, const FeedForwardArgs& args) const {
     constexpr int kParts = C / kMomentColumns;
     float2 part[kParts];
@@ -378,18 +377,8 @@ struct FeedResults {
 #pragma unroll
       for (int i = 0; i < kParts; ++i) part[i] = load_shared2(free, (kept_row * kParts + i) * 8);
     }
-    float mean = 0.0f, squares = 0.0f;
-    if (args.result_centered != 0) {
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) mean += part[i].x;
-      mean *= 1.0f / kParts;
-    }
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const float apart = part[i].x - mean;
-      squares += fmaf(kMomentColumns * apart, apart, part[i].y);
-    }
-    const float factor = rsqrtf(fmaf(squares, args.inverse_c, args.result_epsilon));
+    const float mean = args.result_centered != 0 ? mean_of(part) : 0.0f;
+    const float factor = rsqrtf(fmaf(squares_around(mean, part), args.inverse_c, args.result_epsilon));
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       sum[i] = {fmaf((sum[i].x - mean) * factor, scale[i].x, shift[i].x), fmaf((sum[i].y - mean) * factor, scale[i].y, shift[i].y),

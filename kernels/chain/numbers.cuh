@@ -66,4 +66,9 @@ struct SelfSizes {
   constexpr int work_bytes() const { return 1024 + table_at() + windows * kSelfRows * 4; }
 };
 
+// --- pointwise_pair ----------------------------------------------------------------------------------------------------
+
+inline constexpr int kPairTiles = 2, kPairBlock = 16 * kPairTiles;  // tiles of 16 channels of a warp; its channels
+inline constexpr int kPairUnitBytes = 32, kPairBoxUnits = kBoxRowBytes / kPairUnitBytes;
+
 }  // namespace rk

@@ -13,6 +13,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/chain/numbers.cuh"
 #include "kernels/narrow.h"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"

@@ -24,6 +24,7 @@
 // mma_f16, tile by tile. Rows g and g + 8 of the two tiles are four neighbouring channels. Each product begins with a new chunk.
 #pragma once
 
+#include "kernels/chain/numbers.cuh"
 #include "kernels/tile/lean_epilogue.cuh"
 #include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/memory.cuh"
@@ -66,12 +67,11 @@ static_assert(sizeof(PointwisePairArgs) <= 768, "an argument slot has 768 bytes"
 // What one warp computes of either product.
 template <class In, int NT>
 struct PointwisePair {
-  static constexpr int MT = 2;  // tiles of 16 channels of a warp
+  static constexpr int MT = kPairTiles;
   using Of = StagedMath<std::conditional_t<std::is_same_v<In, float>, Tf32, Narrow<In, In>>>;
-  static constexpr int kPixels = 8 * NT, kBoxBytes = kPixels * 128, kPairs = (NT + 1) / 2;
+  static constexpr int kPixels = 8 * NT, kBoxBytes = kPixels * kBoxRowBytes, kPairs = (NT + 1) / 2;
   static constexpr int kVectors = 2 * NT, kVector = 2 * MT;  // vectors of sums of a lane; channels of a vector
-  static constexpr int kBlock = 16 * MT;                     // channels of a warp
-  static constexpr int kUnitsOfBox = 4, kChannelsOfBox = 128 / static_cast<int>(sizeof(In));
+  static constexpr int kChannelsOfBox = kBoxRowBytes / static_cast<int>(sizeof(In));
   static constexpr int kTileBytes = kWarp * Of::kWords * 4;  // weights of 16 channels and a unit
   static constexpr int kBatch = NT == 1 ? 8 : 4;             // steps whose operands are loaded together
   static_assert(Of::kLoads == 1);
@@ -104,7 +104,8 @@ struct PointwisePair {
   };
   // boxes: byte of `operand` where unit 0 lies; weights: of the lane in its step.
   RK_INLINE void load(Operands& o, const char* operand, int boxes, uint32_t unit, const char* stages, int weights) const {
-    const int cells = boxes + static_cast<int>(unit / kUnitsOfBox * kBoxBytes + ((unit % kUnitsOfBox * 32 | half) ^ swizzle));
+    const int cells =
+        boxes + static_cast<int>(unit / kPairBoxUnits * kBoxBytes + ((unit % kPairBoxUnits * kPairUnitBytes | half) ^ swizzle));
 #pragma unroll
     for (int p = 0; p < kPairs; ++p) ldmatrix4(o.b[p][0], operand, cells + static_cast<int>(row[p]));
     if constexpr (Of::kWords == 2) {
@@ -196,7 +197,7 @@ struct PairedLane {
     own = computed_now(Pair::slot(warp_id(), 0));
     from = computed_now(Pair::slot(m, k));
     next = computed_now(Pair::slot(warps_m, 0) - Pair::slot(0, 0));
-    channel = m * Pair::kBlock + lane_id() / 4 * Pair::kVector;
+    channel = m * kPairBlock + dealt_channel(Pair::MT, 0, lane_id() / 4);
     pixel = computed_now(k / 2 * 8 + lane_id() % 4 * 2 + k % 2);
     place = computed_now(Pair::place(Pair::place_of_channel(static_cast<uint32_t>(channel)), static_cast<uint32_t>(pixel)));
     count = (Pair::kVectors - k + (1 << warps_k_log2) - 1) >> warps_k_log2;
@@ -274,7 +275,7 @@ struct PairRun {
       }
       if (left == 0) return;
       if (L == 0 && input_left == 0) {
-        boxes -= (input_steps << lane.warps_k_log2) / Pair::kUnitsOfBox * Pair::kBoxBytes + inputs.base;
+        boxes -= (input_steps << lane.warps_k_log2) / kPairBoxUnits * Pair::kBoxBytes + inputs.base;
         inputs.release();
         inputs.acquire();
         boxes += inputs.base;

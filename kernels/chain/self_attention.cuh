@@ -161,7 +161,7 @@ RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, ch
 #pragma unroll
       for (int box = 0; box < BOXES; ++box) {
 #pragma unroll
-        for (const float4& v : x[r][box]) sum += (v.x + v.y) + (v.z + v.w);
+        for (const float4& v : x[r][box]) sum += sum_of4(v);
       }
       const float mean = args.centered != 0 ? sum_of_lanes<8>(sum) * args.inverse_k : 0.0f;
 #pragma unroll

@@ -85,7 +85,7 @@ struct SeparableTile {
     row = warp_n() * NT * STRIDE * kBoxW + column_of(lane_id() / 4) * STRIDE;
     cell = (warp_k() % 4 * 2 + lane_id() % 4 / 2) * 16;
     // Rows g and g + 8 of the MT tiles are neighbouring channels.
-    const int pixel = (warp_k() * kTileH + warp_n() * NT) * kSeparableTileW, channel = lane_id() / 4 * 2 * MT;
+    const int pixel = (warp_k() * kTileH + warp_n() * NT) * kSeparableTileW, channel = dealt_channel(MT, 0, lane_id() / 4);
 #pragma unroll
     for (int e = 0; e < 2; ++e) sums[e] = computed_now(((pixel + column_of(lane_id() % 4 * 2 + e)) * kPitch + channel) * 4);
   }

@@ -21,6 +21,7 @@
 
 #include "kernels/product/gemv.cuh"
 #include "kernels/tile/numbers.cuh"
+#include "kernels/vdevice/values.cuh"
 #include "kernels/vdevice/words.cuh"
 
 namespace rk {
@@ -59,7 +60,6 @@ RK_INLINE float4 gemv_first(const float4& v, int count) {
   return float4{count > 0 ? v.x : 0.0f, count > 1 ? v.y : 0.0f, count > 2 ? v.z : 0.0f, count > 3 ? v.w : 0.0f};
 }
 
-RK_INLINE float gemv_sum4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 RK_INLINE float gemv_squares4(const float4& v) { return fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w); }
 
 // Where this thread's fours lie in the operands. Behind the end of k the row's first four are loaded, and not used.
@@ -146,7 +146,7 @@ RK_INLINE void gemv_leave_sums(float* to, float (&sum)[COUNT]) {
 // The sum of a row over the warps.
 RK_INLINE float gemv_row_sum(const float* sums, int row) {
   const float4* const from = reinterpret_cast<const float4*>(sums + row * kComputeWarps);
-  return gemv_sum4(from[0]) + gemv_sum4(from[1]);
+  return sum_of4(from[0]) + sum_of4(from[1]);
 }
 
 // Leaves f(in0, in1, ..) in shared memory, rows of piece_k, and in `sums` the sums of the rows, or of their squares.
@@ -167,7 +167,7 @@ RK_INLINE void gemv_make_rows(const GemvOfRowsArgs& args, Operands& operands, fl
       for (int g = 0; g < Fours::kCount; ++g) {
         const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
         const float4 v = gemv_first<WHOLE>(made[g], k_end - k);
-        if (NORM == kGemvCentred) sum[r] += gemv_sum4(v);
+        if (NORM == kGemvCentred) sum[r] += sum_of4(v);
         if (NORM == kGemvScaled) sum[r] += gemv_squares4(v);
         if (k < piece_k) *reinterpret_cast<float4*>(x + (m + r) * piece_k + k) = v;
       }

@@ -67,7 +67,7 @@ RK_INLINE void gemv_row_stats(const float4 (&x)[HELD], float shift, float count,
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll
   for (int turn = 0; turn < TURNS; ++turn) {
-    if constexpr (NORM == kGemvCentred) sum += gemv_sum4(x[turn]);
+    if constexpr (NORM == kGemvCentred) sum += sum_of4(x[turn]);
     squares += gemv_squares4(x[turn]);
   }
 #pragma unroll
@@ -77,8 +77,6 @@ RK_INLINE void gemv_row_stats(const float4 (&x)[HELD], float shift, float count,
   }
   if (lane_id() == 0) stats[warp_id()] = GemvRowStats{sum, squares, shift, count};
 }
-
-RK_INLINE float gemv_sum8(const float (&v)[8]) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
 
 // What the normalisation makes of the sums: the factor of the row, and how far what each warp subtracted is from the row's mean.
 struct GemvRowNorm {
@@ -96,7 +94,7 @@ RK_INLINE GemvRowNorm gemv_row_total(const GemvOfRowsArgs& args, const GemvRowSt
   if constexpr (NORM == kGemvCentred) {
 #pragma unroll
     for (int w = 0; w < kComputeWarps; ++w) part[w] = fmaf(of[w].shift, of[w].count, of[w].sum);
-    mean = gemv_sum8(part) * args.inverse_k;
+    mean = sum_of8(part) * args.inverse_k;
   }
 #pragma unroll
   for (int w = 0; w < kComputeWarps; ++w) {
@@ -106,7 +104,7 @@ RK_INLINE GemvRowNorm gemv_row_total(const GemvOfRowsArgs& args, const GemvRowSt
       part[w] = fmaf(norm.off[w], fmaf(norm.off[w], of[w].count, 2.0f * of[w].sum), part[w]);
     }
   }
-  const float squares = gemv_sum8(part);
+  const float squares = sum_of8(part);
   norm.factor = rsqrtf(fmaf(squares, args.inverse_k, args.epsilon));
   return norm;
 }

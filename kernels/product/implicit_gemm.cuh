@@ -100,10 +100,10 @@ struct Gather {
         const float* const from = in + (pixel[i] + offset);
         const int to_row = row() + i * kRowThreads;
         if constexpr (GATHER == 4) {
-          cp_async16(tile + cell_offset(to_row, column()), from, valid);
+          cp_async16(tile + box_cell(to_row, column()), from, valid);
         } else {
           const int k = column() + t * kWarps;
-          cp_async4(tile + cell_offset(to_row, k / 4) + k % 4 * 4, from, valid);
+          cp_async4(tile + box_cell(to_row, k / 4) + k % 4 * 4, from, valid);
         }
       }
     }

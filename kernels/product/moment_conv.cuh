@@ -119,15 +119,7 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
   // Leaves what RowNorm wants of the row in shared memory, before finish_staged's barrier.
   RK_INLINE void meanwhile() {
     if constexpr (PARTS > 0) {
-      float mean = 0.0f, squares = 0.0f;
-#pragma unroll
-      for (int i = 0; i < PARTS; ++i) mean += moment[i].x;
-      mean *= 1.0f / PARTS;
-#pragma unroll
-      for (int i = 0; i < PARTS; ++i) {
-        const float apart = moment[i].x - mean;
-        squares += fmaf(kMomentColumns * apart, apart, moment[i].y);
-      }
+      float mean = mean_of(moment), squares = squares_around(mean, moment);
       // Each thread has mean and squares of as many values as the other.
 #pragma unroll
       for (int step = 1; step < SHARERS; step *= 2) {

@@ -96,11 +96,11 @@ void pack_rows(const float* data, const Product& p, const Config& c, int64_t gro
   const Groups groups = groups_of(p, c);
   const int64_t channels = channels_of_box(p);
   for (int64_t row = 0; row < s.channels(); ++row) {
-    const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + (row % 8 * s.mt + m % s.mt) * 2 + row % 16 / 8;
+    const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + rk::dealt_channel(s.mt, m % s.mt, row % 16);
     const MergedRow weights(data, p, groups, group, n, tap);
     for (int64_t k = 0; k < channels; k += 2) {
       const uint32_t pair = pair_of(c, weights[box * channels + k], weights[box * channels + k + 1]);
-      std::memcpy(to + row * InputBoxes::kBoxRowBytes + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, &pair, 4);
+      std::memcpy(to + rk::box_cell(row, k / 8) + k % 8 * 2, &pair, 4);
     }
   }
 }
@@ -117,12 +117,12 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
     for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
       const int64_t first = box_channel + unit * (channels_of_box(p) / units);
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
-        for (int64_t pair_row = 0; pair_row < 16; ++pair_row) {
-          const int64_t n = first_n + m / s.mt * 16 * s.mt + (pair_row / 2 * s.mt + m % s.mt) * 2 + pair_row % 2;
+        for (int64_t row = 0; row < 16; ++row) {
+          const int64_t n = first_n + m / s.mt * 16 * s.mt + rk::dealt_channel(s.mt, m % s.mt, row);
           const MergedRow weights(data, p, groups, group, n, tap);
           for (int64_t t = 0; t < 4; ++t) {
-            const int64_t lane = pair_row / 2 * 4 + t;
-            for (int64_t i = pair_row % 2; i < 4; i += 2) {
+            const int64_t lane = row % 8 * 4 + t;
+            for (int64_t i = row / 8; i < 4; i += 2) {
               if (tf32) {
                 const uint16_t half = n < groups.channels ? half_of(weights[first + t + i / 2 * 4] / scale[n]) : uint16_t{0};
                 std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i) * 2, &half, 2);

@@ -140,7 +140,7 @@ struct StagedProduct {
 
   // The first of the neighbouring channels whose sums a lane has, and how many they are.
   static constexpr int kLaneChannels = 2 * MT;
-  RK_INLINE static int lane_channel() { return (warp_m() * 8 + lane_id() / 4) * kLaneChannels; }
+  RK_INLINE static int lane_channel() { return warp_m() * 16 * MT + dealt_channel(MT, 0, lane_id() / 4); }
   // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in kRoundedRounds; `bias`: of the lane's
   // channels.
   static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
@@ -164,7 +164,7 @@ struct StagedProduct {
   // neighbouring channels.
   RK_INLINE void store(char* sums, int round) const {
     const int pixel = warp_n() * 8 * NT - round * kRoundPixels;
-    const int first = ((warp_k() * kPixels + pixel + lane_id() % 4 * 2) * kPitch + (warp_m() * 8 + lane_id() / 4) * 2 * MT) * 4;
+    const int first = ((warp_k() * kPixels + pixel + lane_id() % 4 * 2) * kPitch + lane_channel()) * 4;
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
       if (kRounds > 1 && (pixel + j * 8 < 0 || pixel + j * 8 >= kRoundPixels)) continue;

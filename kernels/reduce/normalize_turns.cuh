@@ -37,8 +37,6 @@ RK_INLINE void sums_of_rows(uint32_t log2, float (&v)[kRows]) {
   }
 }
 
-RK_INLINE float sum_of8(const float (&v)[8]) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
-
 // Eight values of a row of scale or bias, which may be missing.
 RK_INLINE void load_factors(const float* from, uint32_t octet, bool exists, float missing, float (&v)[8]) {
   Raw8<float> raw{float4{missing, missing, missing, missing}, float4{missing, missing, missing, missing}};

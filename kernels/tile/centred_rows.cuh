@@ -23,7 +23,6 @@ RK_INLINE float sum_of_row(float* shared, uint32_t log2, float v) {
   for (uint32_t w = 1; w < warps; ++w) sum += mine[w];
   return sum;
 }
-RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 RK_INLINE float4 scaled4(const float4& v, float factor, const float4& scale, const float4& bias) {
   return float4{v.x * factor * scale.x + bias.x, v.y * factor * scale.y + bias.y, v.z * factor * scale.z + bias.z,
                 v.w * factor * scale.w + bias.w};

@@ -30,15 +30,34 @@ RK_INLINE float2 as_stored(const float2& v) {
 }
 // Mean and squares of the 32 values that eight neighbouring lanes have, four each. Every lane of the warp calls it.
 RK_INLINE float2 moments_of(const float4& v) {
-  const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
+  const float mean = sum_of_lanes<8>(sum_of4(v)) * (1.0f / kMomentColumns);
   const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
   return {mean, sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w))};
 }
 
-// The same of four pixels, of each of which 16 neighbouring lanes have 32 channels, two each. Of its pixels a lane gives half to a lane of
-// the other half of the 16, and takes the other half of that lane's; then so again; so in the end each four lanes have all of one pixel:
-// lanes 8 to 11 pixel 2. Means and squares of as many values are combined by Chan's formula, always in the same order. Every lane of the
-// warp calls it.
+// Moments of a row, combined by Chan's formula in the same order everywhere: their mean, and the squares around a mean.
+template <int PARTS>
+RK_INLINE float mean_of(const float2 (&moments)[PARTS]) {
+  float mean = 0.0f;
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) mean += moments[i].x;
+  return mean * (1.0f / PARTS);
+}
+template <int PARTS>
+RK_INLINE float squares_around(float mean, const float2 (&moments)[PARTS]) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) {
+    const float apart = moments[i].x - mean;
+    squares += fmaf(kMomentColumns * apart, apart, moments[i].y);
+  }
+  return squares;
+}
+
+// As moments_of, of four pixels, of each of which 16 neighbouring lanes have 32 channels, two each. Of its pixels a lane gives half to a
+// lane of the other half of the 16, and takes the other half of that lane's; then so again; so in the end each four lanes have all of one
+// pixel: lanes 8 to 11 pixel 2. Means and squares of as many values are combined by Chan's formula, always in the same order. Every lane of
+// the warp calls it.
 struct PixelMoments {
   float2 moments;
   int pixel;

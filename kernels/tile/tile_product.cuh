@@ -3,7 +3,7 @@
 // the other, to be added. With two groups a warp has a larger part of C, so that it reads less for each multiplication, and the groups
 // need not keep step: one multiplies while the other waits.
 //
-// A is in shared memory, row-major, 128 bytes a row. The eight 16-byte cells of a row are permuted by cell_offset so that 8 rows at the
+// A is in shared memory, row-major, 128 bytes a row. The eight 16-byte cells of a row are permuted by box_cell so that 8 rows at the
 // same k lie in different banks. B is in shared memory in the order in which it is read (index_in_step in
 // kernels/product/implicit_gemm.cpp):
 //   Fp32: B[k][n];
@@ -24,9 +24,8 @@ namespace rk {
 struct Fp32 {};
 struct Tf32 {};
 
-inline constexpr int kRowBytes = kGroupK * 4;
-
-RK_INLINE int cell_offset(int row, int cell) { return row * kRowBytes + ((cell ^ (row & 7)) << 4); }
+inline constexpr int kRowBytes = kBoxRowBytes;
+static_assert(kRowBytes == kGroupK * 4);
 
 // The byte of 4 columns of C in shared memory: rows of BLOCK_N values. Every other row is permuted against bank conflicts.
 template <int BLOCK_N>

@@ -18,7 +18,10 @@ inline constexpr uint32_t kWarpLog2 = 5;
 inline constexpr int kComputeWarps = 8;   // of a vEU
 inline constexpr int kBoxRowBytes = 128;  // of a pixel in a box of input values
 // The byte of a box where a cell of 16 bytes of a row lies (boxes.cuh).
-RK_NUMBER int box_cell(int row, int cell) { return row * kBoxRowBytes + ((cell ^ (row % 8)) << 4); }
+template <class Int>
+RK_NUMBER Int box_cell(Int row, Int cell) {
+  return row * kBoxRowBytes + ((cell ^ (row & 7)) << 4);
+}
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
