@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "compiler/ir/graph.h"
+#include "compiler/ir/vdevice.h"
 
 namespace tamp::kernels {
 
@@ -17,6 +19,16 @@ inline constexpr double kLargestHeld = 32768, kSmallestHeld = 0x1p-10;
 // lost of small weights does not matter.
 std::optional<double> held_column_length(const float* weights, int64_t rows, int64_t columns, int64_t column,
                                          double smallest = kSmallestHeld);
+
+// Whether it keeps all of the columns of weights [rows, columns], and of their products with normalised rows, which are at most sqrt(rows)
+// long, plus `bias` (null: none): such a value is at most that times the length of its column. What is small beside the largest weight of
+// its column may lose bits.
+bool hold_normalised_product(const float* weights, const float* bias, int64_t rows, int64_t columns);
+
+// The type of 16 bits in which a body multiplies what comes as x and makes z of it: in a program of tf32 fp16, if halves_keep_all says so.
+// None where there is none, or where x or z has another type of 16 bits.
+std::optional<DType> operand_type(const VDevice& vdevice, Precision precision, DType x, DType z,
+                                  const std::function<bool()>& halves_keep_all);
 
 // Whether the tensor is fp16 in a program of tf32, by a proof about its values. Then that proof also says that what fp16 loses of the
 // weights of products that read it does not matter: else it would be fp32 (passes/value_bounds.h).

@@ -61,6 +61,9 @@ TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std
 
 // Operand `i`, or none behind the last one. Optional operands are read by this: lists of operands end at the last that is there.
 inline TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
+inline bool is_f32_constant(const Graph& graph, TensorId id) {
+  return id.valid() && graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
+}
 // Operands without the none ids at their end.
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 

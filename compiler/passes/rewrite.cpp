@@ -19,10 +19,6 @@ std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
 
 }  // namespace
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return id.valid() && is_constant(graph, id) && graph.tensor(id).dtype == DType::f32;
-}
-
 bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
   return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
 }

@@ -141,9 +141,8 @@ void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
 // Whether the body and the vDevice can compute these heads.
 bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
   const int64_t size = padded_size(heads);
-  return precision != Precision::fp32 && d.tf32 && d.compute_threads == rk::kAttentionWarps * rk::kWarp && heads.rtasks(1) > 0 &&
-         heads.keys > 0 && heads.size > 0 && size > 0 && size <= rk::kAttentionLargestSize &&
-         rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
+  return precision != Precision::fp32 && d.tf32 && heads.rtasks(1) > 0 && heads.keys > 0 && heads.size > 0 && size > 0 &&
+         size <= rk::kAttentionLargestSize && rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
 }
 
 // Cycles of a rTask. A turn is 8 keys for every warp of a group.

@@ -285,10 +285,8 @@ std::vector<int64_t> share_counts(const Step& step, const VDevice& d) {
   return {1, ceil_div(step.past, keys_of_share(step, most))};
 }
 
-bool is_for(const VDevice& d) { return d.compute_threads == 8 * rk::kStepGroups; }
-
 std::vector<RKernel> offers(const Request& request) {
-  if (!is_step(request.rop) || has_epilogue(request.rop) || !is_for(request.vdevice)) return {};
+  if (!is_step(request.rop) || has_epilogue(request.rop)) return {};
   const std::optional<Step> step = step_of(request.graph, request.rop);
   if (!step || !has_types(request.graph, request.rop, *step)) return {};
   std::vector<RKernel> rkernels;
@@ -348,7 +346,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // The whole rOperator before tensors have places.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
-  if (!is_step(request.rop) || !is_for(d)) return std::nullopt;
+  if (!is_step(request.rop)) return std::nullopt;
   const std::optional<Step> step = unplaced(request.graph, request.rop);
   if (!step || step->batch.size() > kBatchRank) return std::nullopt;  // places may let more dimensions be one, or may not
   std::optional<Estimate> least;

@@ -30,10 +30,6 @@ struct Feed {
   int64_t x_row = 0, z_row = 0, residual_row = 0;  // elements from a row to the next
 };
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
-}
-
 std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
   const auto* const op = std::get_if<FeedForward>(&rop.attrs);
   if (op == nullptr) return std::nullopt;
@@ -105,22 +101,12 @@ std::optional<const char*> activation_of(Activation activation) {
   }
 }
 
-// Whether fp16 keeps all of both products' operands that tf32 keeps, whatever x is (docs/adr/0026): rows that were normalised are at most
-// sqrt(k) long, so a column of y is at most that times the length of its weights. What is small beside the largest weight of its column may
-// lose bits. Whether y may lose bits where the activation makes it small, and W2 beside a residual, depends on the
-// graph: compile.cpp asks passes/value_bounds.
+// Whether fp16 keeps all of both products' operands that tf32 keeps, whatever x is (docs/adr/0026). Whether y may lose bits where the
+// activation makes it small, and W2 beside a residual, depends on the graph: compile.cpp asks passes/value_bounds.
 bool halves_keep_all(const Graph& graph, const Feed& f) {
-  if (!f.op.normalize) return false;
-  double all = 0;
-  const float *const first = f32_data(graph.tensor(f.first_weights)), *const second = f32_data(graph.tensor(f.weights));
   const float* const bias = f.first_bias.valid() ? f32_data(graph.tensor(f.first_bias)) : nullptr;
-  for (int64_t h = 0; h < f.h; ++h) {
-    const std::optional<double> length = held_column_length(first, f.k, f.h, h);
-    const double shift = bias == nullptr ? 0 : std::abs(static_cast<double>(bias[h]));
-    if (!length || !(*length * std::sqrt(static_cast<double>(f.k)) + shift <= kLargestHeld)) return false;
-    all += *length * *length;
-  }
-  if (std::sqrt(all / static_cast<double>(f.h)) < kSmallestHeld) return false;
+  if (!f.op.normalize || !hold_normalised_product(f32_data(graph.tensor(f.first_weights)), bias, f.k, f.h)) return false;
+  const float* const second = f32_data(graph.tensor(f.weights));
   for (int64_t c = 0; c < f.c; ++c) {
     if (!held_column_length(second, f.h, f.c, c, f.residual.valid() ? 0 : kSmallestHeld)) return false;
   }
@@ -131,21 +117,15 @@ bool halves_keep_all(const Graph& graph, const Feed& f) {
 std::optional<DType> operands_of(const Request& request, const Feed& f) {
   const Graph& graph = request.graph;
   const DType x = graph.tensor(f.x).dtype, z = graph.tensor(f.z).dtype;
-  if (request.precision == Precision::tf32) {
-    const bool plain = x == DType::f32 && z == DType::f32;
-    return plain && request.vdevice.fp16 && halves_keep_all(graph, f) ? std::optional(DType::f16) : std::nullopt;
-  }
-  if (!has_narrow_activations(request.precision)) return std::nullopt;
-  const DType own = request.precision == Precision::fp16 ? DType::f16 : DType::bf16;
+  const auto keep_all = [&] { return halves_keep_all(graph, f); };
+  const std::optional<DType> type = operand_type(request.vdevice, request.precision, x, z, keep_all);
+  if (type != DType::f16 || request.precision == Precision::tf32) return type;
   // In a program of tf32 the normalised result may be narrow, and then the rOperator is asked for in fp16.
-  if (own == DType::f16 && f.op.normalize_result && x == DType::f32 && !halves_keep_all(graph, f)) return std::nullopt;
-  for (const DType type : {x, z}) {
-    if (type != DType::f32 && type != own) return std::nullopt;
-  }
+  if (f.op.normalize_result && x == DType::f32 && !keep_all()) return std::nullopt;
   for (const TensorId weights : {f.first_weights, f.weights}) {
-    if (own == DType::f16 && !halves_hold(graph.tensor(weights).data) && !is_proven(graph, f.z)) return std::nullopt;
+    if (!halves_hold(graph.tensor(weights).data) && !is_proven(graph, f.z)) return std::nullopt;
   }
-  return own;
+  return type;
 }
 
 // --- packed data: ring blocks, the second product's weights, the constants
@@ -160,7 +140,7 @@ struct Packer {
   void put(std::byte* box, int64_t column, int64_t k, float weight) const {
     const int64_t row = column / 16 * 16 + column % 2 * 8 + column % 16 / 2;
     const uint16_t word = value(weight);
-    std::memcpy(box + rk::box_cell(static_cast<int>(row), static_cast<int>(k / 8)) + k % 8 * 2, &word, 2);
+    std::memcpy(box + rk::box_cell(row, k / 8) + k % 8 * 2, &word, 2);
   }
 };
 
@@ -261,7 +241,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
 
 std::vector<RKernel> offers(const Request& request) {
   const VDevice& d = request.vdevice;
-  if (!d.wide_products || d.compute_threads != 8 * rk::kFeedRows || d.weight_stages < 2) return {};
+  if (!d.wide_products || d.weight_stages < 2) return {};
   const std::optional<Feed> f = feed_of(request.graph, request.rop);
   if (!f || !activation_of(f->op.activation.kind)) return {};
   const Tensor& x = request.graph.tensor(f->x);

@@ -22,7 +22,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kWarps = rk::kComputeWarps, kUnitsOfBox = 4, kTiles = 2;  // kTiles: of 16 channels, of a warp
+constexpr int64_t kWarps = rk::kComputeWarps;
 constexpr int64_t kMostBlocks = 32;
 
 // --- the rOperator -----------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ struct Pair {
   int64_t units(size_t l) const { return ceil_div(product[l].in_channels, narrow ? 16 : 8); }
   int64_t channels_of_box() const { return narrow ? 2 * kBoxChannels : kBoxChannels; }
   int64_t cell() const { return narrow ? 8 : 4; }  // values of 16 bytes
-  int64_t boxes(size_t l) const { return ceil_div(units(l), kUnitsOfBox); }
+  int64_t boxes(size_t l) const { return ceil_div(units(l), rk::kPairBoxUnits); }
 };
 
 // Elements from one pixel to the next, through rows and images, of an [N,C,H,W] tensor; none where they do not lie so, or where channels
@@ -70,10 +70,6 @@ Product product_by(const Graph& graph, TensorId weights, TensorId bias) {
   p.weight_stride_tap = 1;
   p.epilogue_bias = bias;
   return p;
-}
-
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
 }
 
 std::optional<Pair> pair_of(const Graph& graph, const ROperator& rop) {
@@ -152,10 +148,10 @@ Part part_of(const Pair& p, const Config& c, size_t l) {
   part.warps_m = c.warps_m(l);
   part.warps_k = c.warps_k(l);
   part.steps = ceil_div(p.units(l), part.warps_k);
-  part.step_bytes = part.warps_m * part.warps_k * kTiles * tile_bytes(p);
+  part.step_bytes = part.warps_m * part.warps_k * rk::kPairTiles * tile_bytes(p);
   part.chunk_steps = c.chunk_bytes == 0 ? 0 : c.chunk_bytes / part.step_bytes;
   part.chunks = part.chunk_steps == 0 ? 0 : ceil_div(part.steps, part.chunk_steps);
-  part.padded_channels = 16 * kTiles * part.warps_m;
+  part.padded_channels = rk::kPairBlock * part.warps_m;
   return part;
 }
 
@@ -166,8 +162,9 @@ int64_t y_bytes(const Pair& p, const Config& c) { return p.boxes(1) * c.pixels()
 // Factors (tf32 only) and bias of one block of a product.
 int64_t constant_bytes(const Pair& p, const Config& c, size_t l) { return part_of(p, c, l).padded_channels * (p.narrow ? 4 : 8); }
 int64_t sums_at(const Pair& p, const Config& c) { return y_bytes(p, c) + constant_bytes(p, c, 0) + constant_bytes(p, c, 1); }
-// Sums of one product, in shared memory where several warps share the units of a channel: a lane has 2 * nt vectors of 2 * kTiles sums.
-int64_t sum_bytes(const Config& c, size_t l) { return c.warps_k(l) > 1 ? kWarps * rk::kWarp * (2 * c.nt) * (2 * kTiles) * 4 : 0; }
+// Sums of one product, in shared memory where several warps share the units of a channel: a lane has 2 * nt vectors of 2 * rk::kPairTiles
+// sums.
+int64_t sum_bytes(const Config& c, size_t l) { return c.warps_k(l) > 1 ? kWarps * rk::kWarp * (2 * c.nt) * (2 * rk::kPairTiles) * 4 : 0; }
 bool sums_over_y(const Pair& p, const Config& c) { return sum_bytes(c, 0) == 0 && sum_bytes(c, 1) > 0 && sum_bytes(c, 1) <= y_bytes(p, c); }
 int64_t work_bytes(const Pair& p, const Config& c) {
   return sums_at(p, c) + (sums_over_y(p, c) ? 0 : std::max(sum_bytes(c, 0), sum_bytes(c, 1)));
@@ -232,7 +229,7 @@ bool choose_boxes(const VDevice& vdevice, const Pair& p, Config& c) {
   const int64_t box = c.pixels() * InputBoxes::kBoxRowBytes, fits = vdevice.input_stage_bytes / box;
   if (fits == 0) return false;
   c.boxes_per_chunk = std::min(fits, p.boxes(0));
-  while (input_chunks(p, c) > 1 && c.boxes_per_chunk * kUnitsOfBox % c.warps_k(0) != 0) --c.boxes_per_chunk;
+  while (input_chunks(p, c) > 1 && c.boxes_per_chunk * rk::kPairBoxUnits % c.warps_k(0) != 0) --c.boxes_per_chunk;
   return c.boxes_per_chunk > 0;
 }
 
@@ -267,10 +264,11 @@ void pack_part(const float* data, const Pair& p, const Config& c, size_t l, int6
   for (int64_t step = 0; step < part.steps; ++step) {
     std::byte* const of_step = to + step / part.chunk_steps * c.chunk_bytes + step % part.chunk_steps * part.step_bytes;
     for (int64_t warp = 0; warp < part.warps_m * part.warps_k; ++warp) {
-      std::byte* const of_warp = of_step + warp * kTiles * tile_bytes(p);
+      std::byte* const of_warp = of_step + warp * rk::kPairTiles * tile_bytes(p);
       const int64_t m = warp % part.warps_m, unit = step * part.warps_k + warp / part.warps_m;
-      for (int64_t row = 0; row < 16 * kTiles; ++row) {  // neighbouring channels: vector, tile, upper or lower half
-        const int64_t n = first_n + m * 16 * kTiles + row, g = row / (2 * kTiles), tile = row / 2 % kTiles, e = row % 2;
+      for (int64_t row = 0; row < rk::kPairBlock; ++row) {  // of both tiles
+        const int64_t tile = row / 16, g = row % 8, e = row % 16 / 8;
+        const int64_t n = first_n + m * rk::kPairBlock + rk::dealt_channel<int64_t>(rk::kPairTiles, tile, row % 16);
         for (int64_t t = 0; t < 4; ++t) {
           const int64_t lane = 4 * g + t;
           for (int64_t half = 0; half < 2; ++half) {
@@ -282,7 +280,7 @@ void pack_part(const float* data, const Pair& p, const Config& c, size_t l, int6
             } else {
               const float value = weight(n, unit * unit_channels + t + 4 * half);
               const uint16_t word = n < last_n ? half_of(value / scales[static_cast<size_t>(n)]) : uint16_t{0};
-              std::memcpy(of_warp + ((lane * kTiles + tile) * 4 + i) * 2, &word, 2);
+              std::memcpy(of_warp + ((lane * rk::kPairTiles + tile) * 4 + i) * 2, &word, 2);
             }
           }
         }
@@ -351,7 +349,7 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
                 {"constants", ArgValue{PackedArg{ring_bytes(p, c)}}},
                 {"residual_pixel", arg(p.residual_pixel)},
                 {"pixels", arg(p.pixels)},
-                {"input_steps", arg(input_chunks(p, c) > 1 ? c.boxes_per_chunk * kUnitsOfBox / first.warps_k : first.steps)},
+                {"input_steps", arg(input_chunks(p, c) > 1 ? c.boxes_per_chunk * rk::kPairBoxUnits / first.warps_k : first.steps)},
                 {"y_share", arg(y_share(p, c))},
                 {"z_channels", arg(p.channels(1))},
                 {"constants_at", arg(y_bytes(p, c))},
@@ -399,7 +397,7 @@ std::optional<Precision> precision_of(const Request& request, const Pair& p) {
 
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& d = request.vdevice;
-  if (request.precision == Precision::fp32 || !d.tf32 || d.input_stages == 0 || d.compute_threads != kWarps * rk::kWarp) return {};
+  if (request.precision == Precision::fp32 || !d.tf32 || d.input_stages == 0) return {};
   const std::optional<Pair> p = pair_of(request.graph, request.rop);
   if (!p) return {};
   const Tensor& x = request.graph.tensor(p->x);

@@ -111,37 +111,15 @@ std::optional<SelfPlan> plan_of(const Request& request, const SelfHeads& s, int6
   return plan.sizes().work_bytes() <= over_inputs(d).work_bytes() ? std::optional(plan) : std::nullopt;
 }
 
-// Whether fp16 keeps all that tf32 keeps of the products' operands, whatever x is (docs/adr/0026): normalised rows are at most sqrt(k)
-// long, so a value of Q, K or V is at most that times the length of its column of weights, plus its bias. What is small beside the largest
-// weight of its column may lose bits.
-bool halves_keep_all(const Graph& graph, const SelfHeads& s) {
-  const float* const weights = f32_data(graph.tensor(s.weights));
-  const float* const bias = s.bias.valid() ? f32_data(graph.tensor(s.bias)) : nullptr;
-  double all = 0;
-  for (int64_t c = 0; c < s.columns(); ++c) {
-    const std::optional<double> length = held_column_length(weights, s.k, s.columns(), c);
-    const double shift = bias == nullptr ? 0 : std::abs(static_cast<double>(bias[c]));
-    if (!length || !(*length * std::sqrt(static_cast<double>(s.k)) + shift <= kLargestHeld)) return false;
-    all += *length * *length;
-  }
-  return std::sqrt(all / static_cast<double>(s.columns())) >= kSmallestHeld;
-}
-
 // The type of the products' operands. None where they would lose what the precision keeps.
 std::optional<DType> operands_of(const Request& request, const SelfHeads& s) {
   const Graph& graph = request.graph;
-  const DType x = graph.tensor(s.x).dtype, out = graph.tensor(s.out).dtype;
-  if (request.precision == Precision::tf32) {
-    const bool plain = x == DType::f32 && out == DType::f32;
-    return plain && request.vdevice.fp16 && halves_keep_all(graph, s) ? std::optional(DType::f16) : std::nullopt;
-  }
-  if (!has_narrow_activations(request.precision)) return std::nullopt;
-  const DType own = request.precision == Precision::fp16 ? DType::f16 : DType::bf16;
-  for (const DType type : {x, out}) {
-    if (type != DType::f32 && type != own) return std::nullopt;
-  }
-  if (own == DType::f16 && !halves_hold(graph.tensor(s.weights).data)) return std::nullopt;
-  return own;
+  const float* const bias = s.bias.valid() ? f32_data(graph.tensor(s.bias)) : nullptr;
+  const auto keep_all = [&] { return hold_normalised_product(f32_data(graph.tensor(s.weights)), bias, s.k, s.columns()); };
+  const std::optional<DType> type =
+      operand_type(request.vdevice, request.precision, graph.tensor(s.x).dtype, graph.tensor(s.out).dtype, keep_all);
+  const bool holds = type != DType::f16 || request.precision == Precision::tf32 || halves_hold(graph.tensor(s.weights).data);
+  return holds ? type : std::nullopt;
 }
 
 // --- packed data: ring blocks, constants of columns, pieces of scores, the table -------------------------------------------
@@ -186,7 +164,7 @@ void pack_weights(const Graph& graph, const SelfHeads& s, const SelfPlan& plan, 
         const uint16_t word = halves ? half_of(weight) : bfloat_of(weight);
         sum += halves ? float_of_half(word) : float_of_bfloat(word);
         std::byte* const box = block + k / 64 * rk::kSelfWeightBoxBytes;
-        std::memcpy(box + rk::box_cell(static_cast<int>(c), static_cast<int>(k % 64 / 8)) + k % 8 * 2, &word, 2);
+        std::memcpy(box + rk::box_cell(c, k % 64 / 8) + k % 8 * 2, &word, 2);
       }
       const float two[2] = {static_cast<float>(sum), bias == nullptr ? 0.0F : bias[column]};
       std::byte* const to = bytes.data() + at.constants + head * rk::kSelfConstantBytes + c / 2 * 16 + c % 2 * 4;
@@ -309,7 +287,7 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
 
 std::vector<RKernel> offers(const Request& request) {
   const VDevice& d = request.vdevice;
-  if (!d.wide_products || d.compute_threads != 8 * rk::kWarp) return {};
+  if (!d.wide_products) return {};
   const std::optional<SelfHeads> s = self_heads_of(request.graph, request.rop);
   if (!s) return {};
   const Tensor& x = request.graph.tensor(s->x);

@@ -184,7 +184,7 @@ RKernel rkernel_of(const Request& request, const Tiled& t) {
 
 std::vector<RKernel> offers(const Request& request) {
   const VDevice& d = request.vdevice;
-  if (d.input_stages == 0 || d.compute_threads != rk::kComputeWarps * rk::kWarp) return {};
+  if (d.input_stages == 0) return {};
   std::optional<Tiled> t = tiled_of(request.graph, request.rop);
   if (!t || !takes_places(request.graph, *t) || t->block_floats() * 4 > d.weight_stage_bytes) return {};
   std::vector<RKernel> rkernels;

@@ -234,7 +234,8 @@ struct Weights {
 // The weights of 8 channels from `channel` on, as separable_conv.cuh wants them.
 void pack_octet(const Weights& weights, const Separable& s, const Tile& t, int64_t first_n, int64_t channel, float* to) {
   for (int64_t i = 0; i < t.mt * 128; ++i, ++to) {
-    const int64_t lane = i / 4 % 32, row = first_n + lane / 4 * 2 * t.mt + i / 128 * 2 + i % 2, c = channel + lane % 4 * 2 + i % 4 / 2;
+    const int64_t lane = i / 4 % 32, row = first_n + rk::dealt_channel(t.mt, i / 128, i % 2 * 8 + lane / 4),
+                  c = channel + lane % 4 * 2 + i % 4 / 2;
     if (row < s.out_channels && c < s.channels) *to = round_to_tf32(weights.pointwise[row * s.channels + c]);
   }
   for (int64_t i = 0; i < s.values() * 8; ++i, ++to) {
@@ -256,7 +257,8 @@ std::vector<float> scaled_filter(const Weights& weights, const Separable& s, int
 // The weights of 16 channels from `channel` on, as separable_narrow.cuh wants them.
 void pack_narrow(const Weights& weights, const Separable& s, const Tile& t, int64_t first_n, int64_t channel, uint32_t* to) {
   for (int64_t i = 0; i < t.mt * 128; ++i, ++to) {
-    const int64_t lane = i / 4 % 32, row = first_n + lane / 4 * 2 * t.mt + i / 128 * 2 + i % 2, c = channel + lane % 4 * 2 + i % 4 / 2 * 8;
+    const int64_t lane = i / 4 % 32, row = first_n + rk::dealt_channel(t.mt, i / 128, i % 2 * 8 + lane / 4),
+                  c = channel + lane % 4 * 2 + i % 4 / 2 * 8;
     if (row >= s.out_channels) continue;
     for (int64_t k = 0; k < std::min<int64_t>(2, s.channels - c); ++k)
       *to |= narrow_of(s, weights.pointwise[row * s.channels + c + k]) << 16 * k;
@@ -387,7 +389,7 @@ RKernel rkernel_of(const Request& request, const Separable& s, const Config& c) 
 }
 
 bool has_boxes(const VDevice& vdevice, Precision precision) {
-  return precision != Precision::fp32 && vdevice.tf32 && vdevice.input_stages > 0 && vdevice.compute_threads == kWarps * 32;
+  return precision != Precision::fp32 && vdevice.tf32 && vdevice.input_stages > 0;
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {

@@ -54,9 +54,8 @@ struct Chunks {
 };
 
 // What can be said before tensors have places; none where no body computes the rOperator.
-std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop) {
   if (!std::holds_alternative<ChannelExcite>(rop.attrs) || has_epilogue(rop)) return std::nullopt;
-  if (vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
   for (size_t i = kWeights; i < rop.inputs.size(); ++i) {
     if (!rop.inputs[i].valid()) continue;
     const Tensor& tensor = graph.tensor(rop.inputs[i]);
@@ -206,7 +205,7 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  std::optional<Excitation> e = unplaced(request.graph, request.rop, request.vdevice);
+  std::optional<Excitation> e = unplaced(request.graph, request.rop);
   if (!e) return {};
   const Tensor &in = request.graph.tensor(e->in), &out = request.graph.tensor(e->out), &sums = request.graph.tensor(e->sums);
   if (!takes_map(in, request.precision) || !takes_map(out, request.precision) || !is_plain_f32(sums)) return {};
@@ -299,7 +298,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // rTasks one after another that computing all their gates takes longer than the two separate rOperators would.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
-  const std::optional<Excitation> e = unplaced(request.graph, request.rop, d);
+  const std::optional<Excitation> e = unplaced(request.graph, request.rop);
   if (!e || request.graph.tensor(e->in).dtype != DType::f32) return std::nullopt;
   const Chunks chunks = chunks_of(*e, d, request.precision != Precision::fp32);
   if (chunks.count == 0 || work_bytes_of(*e, chunks) > d.work_bytes()) return std::nullopt;

@@ -48,9 +48,9 @@ bool has_body(const DepthwisePrologue& conv) {
 bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
 
 // What can be said before tensors have places; none where no body computes the rOperator.
-std::optional<Squeezing> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+std::optional<Squeezing> unplaced(const Graph& graph, const ROperator& rop) {
   const auto* const op = std::get_if<ChannelSqueeze>(&rop.attrs);
-  if (op == nullptr || has_epilogue(rop) || vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
+  if (op == nullptr || has_epilogue(rop)) return std::nullopt;
   if (!is_constant(graph, rop.inputs[1]) || (op->depthwise && !has_body(*op->depthwise))) return std::nullopt;
   for (size_t i = 1; i < rop.inputs.size(); ++i) {
     if (rop.inputs[i].valid() && (!is_constant(graph, rop.inputs[i]) || graph.tensor(rop.inputs[i]).dtype != DType::f32))
@@ -206,7 +206,7 @@ RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_row
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const std::optional<Squeezing> found = unplaced(request.graph, request.rop, request.vdevice);
+  const std::optional<Squeezing> found = unplaced(request.graph, request.rop);
   if (!found) return {};
   for (const TensorId id : {found->in, found->made}) {
     if (id.valid() && !takes_map(request.graph.tensor(id), request.precision)) return {};
@@ -287,7 +287,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 // two more edges) would take.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
-  const std::optional<Squeezing> s = unplaced(request.graph, request.rop, d);
+  const std::optional<Squeezing> s = unplaced(request.graph, request.rop);
   if (!s || request.graph.tensor(s->in).dtype != DType::f32) return std::nullopt;
   if (chunk_rows_of(*s, d, request.precision != Precision::fp32) == 0) return std::nullopt;
   const double rounds = static_cast<double>(ceil_div(s->rtasks(), d.veus()));

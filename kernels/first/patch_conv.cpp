@@ -364,7 +364,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const bool normalizes = std::holds_alternative<NormalizedConv>(request.rop.attrs);
   if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
   const VDevice& vdevice = request.vdevice;
-  if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.compute_threads != kPatchWarps * 32) return {};
+  if (request.precision == Precision::fp32 || !vdevice.tf32) return {};
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};

@@ -315,7 +315,7 @@ bool suits(const Request& request, const Product& p) {
 std::vector<RKernel> list_candidates(const Request& request) {
   if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
   const VDevice& vdevice = request.vdevice;
-  if (!can_compute(vdevice, request.precision) || vdevice.compute_threads != rk::kComputeWarps * 32) return {};
+  if (!can_compute(vdevice, request.precision)) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
   if (!p || !suits(request, *p)) return {};
   StripPlan plan;

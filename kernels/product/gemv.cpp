@@ -62,10 +62,6 @@ bool is_pooled(const ROperator& rop) { return std::holds_alternative<PooledMatMu
 // Whether the body makes its operand, all of it in shared memory.
 bool makes_operand(const ROperator& rop) { return is_pooled(rop) || is_of_rows(rop); }
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
-}
-
 // What can be said of a PooledMatMul before its tensors have places; none where no body computes it.
 std::optional<Product> unplaced_pooled(const Graph& graph, const ROperator& rop) {
   const auto& op = std::get<PooledMatMul>(rop.attrs);

@@ -30,10 +30,6 @@ std::vector<TensorId> operands_of_rows(const Graph& graph, const ROperator& rop)
   return std::move(chain->inputs);
 }
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
-}
-
 bool is_absent_or_constant(const Graph& graph, TensorId id) { return !id.valid() || is_f32_constant(graph, id); }
 
 int64_t turns_of(int64_t k) { return ceil_div(k, rk::kGemvLaneK * rk::kComputeWarps * rk::kWarp); }

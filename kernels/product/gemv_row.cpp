@@ -67,7 +67,7 @@ int64_t RowTile::work_bytes() const {
 std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
   const VDevice& d = request.vdevice;
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
-  if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > rk::kGemvRowTurns || d.compute_threads != kThreads) return {};
+  if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > rk::kGemvRowTurns) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
   std::vector<RowTile> tiles;
   std::set<int64_t> known;  // columns of a rTask

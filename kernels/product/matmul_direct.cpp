@@ -126,7 +126,7 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!std::holds_alternative<MatMul>(rop.attrs) || !all_plain_f32(request.graph, rop) || request.vdevice.compute_threads != 256) return {};
+  if (!std::holds_alternative<MatMul>(rop.attrs) || !all_plain_f32(request.graph, rop)) return {};
   const Product p = product_of(request.graph, rop);
   if (p.batch.size() > kBatchRank) return {};
   const int64_t veus = request.vdevice.veus();

@@ -19,21 +19,6 @@ constexpr int64_t kMostLoads = 16;  // of a thread at a time, of parts; more do 
 
 TensorId sum_of(const ROperator& rop) { return rop.outputs.size() > 1 ? rop.outputs[1] : TensorId(); }
 
-// Elements from one row to the next; none where rows are not dense, not at one distance from each other, or not whole vectors.
-std::optional<int64_t> row_stride(const Tensor& tensor) {
-  const std::vector<int64_t>& strides = tensor.place.strides;
-  const int64_t columns = tensor.shape.back();
-  if ((columns > 1 && strides.back() != 1) || tensor.place.offset % 4 != 0) return std::nullopt;
-  int64_t stride = 0, next = 0;  // of the innermost dimension that has several rows; of the dimension around those seen so far
-  for (size_t d = tensor.shape.size() - 1; d-- > 0;) {
-    if (tensor.shape[d] == 1) continue;
-    if (stride != 0 && strides[d] != next) return std::nullopt;
-    if (stride == 0) stride = strides[d];
-    next = strides[d] * tensor.shape[d];
-  }
-  return stride % 4 == 0 && stride >= 0 ? std::optional(stride) : std::nullopt;
-}
-
 // The tensors that the body reads or writes row by row.
 std::vector<TensorId> tensors_of_rows(const ROperator& rop) {
   std::vector<TensorId> ids = {rop.outputs[0]};
@@ -67,7 +52,7 @@ std::optional<RowThreads> threads_of(const VDevice& vdevice, const Product& p, i
 }
 
 ArgValue ref(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
-ArgValue stride_arg(const Graph& graph, TensorId id) { return arg(id.valid() ? *row_stride(graph.tensor(id)) : int64_t{0}); }
+ArgValue stride_arg(const Graph& graph, TensorId id) { return arg(id.valid() ? *row_stride(graph.tensor(id), 4) : int64_t{0}); }
 
 Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t turns) {
   const VDevice& d = request.vdevice;
@@ -107,7 +92,7 @@ bool takes_normalize(const Request& request) {
     if (operand(rop, i).valid() && graph.tensor(operand(rop, i)).role != Role::constant) return false;
   }
   for (const TensorId id : tensors_of_rows(rop)) {
-    if (!is_plain_values(graph.tensor(id)) || !row_stride(graph.tensor(id))) return false;
+    if (!is_plain_values(graph.tensor(id)) || !row_stride(graph.tensor(id), 4)) return false;
     if (id != rop.outputs[0] && graph.tensor(id).dtype != type_of_sums(graph, rop)) return false;
   }
   return true;
@@ -170,7 +155,7 @@ void normalize_accesses(const Graph& graph, const ROperator& rop, const Product&
   const int64_t first = index * rows_per_rtask, last = std::min(first + rows_per_rtask, product.rows()), columns = product.channels;
   for (int64_t split = 0; split < splits; ++split) out.reads.push_back(partial_rows(product, split, first, last, 0, columns));
   for (const TensorId id : tensors_of_rows(rop)) {
-    const int64_t stride = *row_stride(graph.tensor(id));
+    const int64_t stride = *row_stride(graph.tensor(id), 4);
     const Region rows{id, {graph.tensor(id).place.offset + first * stride, last - first, stride, columns}};
     (id == operand(rop, kNormalizedResidual) ? out.reads : out.writes).push_back(rows);
   }

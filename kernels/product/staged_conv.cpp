@@ -370,7 +370,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.sums = sums ? merged_for(*p, s) : 0;
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
     const bool deep_type = p->narrow_in || (precision == Precision::tf32 && s.only_deep() && s.pixels() % 64 == 0 && s.pixels() > 64);
-    const bool may_deep = !sums && deep_type && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
+    const bool may_deep = !sums && deep_type && vdevice.wide_products && s.is_deep();
     if (may_deep) {
       c.deep = 1;
       append_shape(request, *p, c, rkernels);

@@ -27,10 +27,9 @@ bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config
   const Grid g = grid_of(p);
   const bool is_plain = c.sums == 0 && c.normalized == 0 && c.parts == 0;
   const bool is_row_product = p.taps() == 1 && p.groups == 1 && g.h == 1 && g.images == 1;
-  return vdevice.cluster_veus == rk::kClusterMembers && vdevice.compute_threads == kThreads && c.deep != 0 && c.narrow != 0 && is_plain &&
-         is_row_product && rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 &&
-         s.pixels() % pixel_threads_of(s) == 0 && exchanged_bytes_of(s) - kReceivedBytes <= s.sum_bytes() &&
-         s.sum_bytes() + kReceivedBytes <= vdevice.work_bytes();
+  return vdevice.cluster_veus == rk::kClusterMembers && c.deep != 0 && c.narrow != 0 && is_plain && is_row_product &&
+         rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 && s.pixels() % pixel_threads_of(s) == 0 &&
+         exchanged_bytes_of(s) - kReceivedBytes <= s.sum_bytes() && s.sum_bytes() + kReceivedBytes <= vdevice.work_bytes();
 }
 
 int64_t room_of_sums(const VDevice& vdevice) {

@@ -54,7 +54,7 @@ bool takes_moments(const Request& request, const Product& p) {
     if (id.valid() && (!is_plain_f32(graph.tensor(id)) || !is_row_major(graph.tensor(id)))) return false;
   }
   const Grid g = grid_of(p);
-  if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
+  if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1) return false;
   if (const TensorId exact = exact_rows(request.rop); exact.valid()) {
     const Tensor& rows = graph.tensor(exact);
     const bool lies_in_rows = is_plain_f32(rows) && is_row_major(rows) && rows.place.offset % 4 == 0;

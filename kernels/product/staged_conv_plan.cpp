@@ -215,8 +215,8 @@ bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
   if (c.narrow != 0 || c.deep != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
-         p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
+  return vdevice.wide_products && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 && p.taps() == 1 &&
+         box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }
 
 bool in_one_copy(const Product& p, const Config& c) {

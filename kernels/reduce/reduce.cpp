@@ -214,7 +214,7 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
 int64_t octet_lanes(const Request& request, const Rows& rows) {
   const Graph& graph = request.graph;
   const Tensor& in = graph.tensor(request.rop.inputs[0]);
-  if (!is_sum(graph, request.rop, rows) || request.vdevice.compute_threads != 256) return 0;
+  if (!is_sum(graph, request.rop, rows)) return 0;
   const int64_t aligned = is_narrow(in.dtype) ? 8 : 4;
   const auto fits = [aligned](const LoopDim& dim) { return dim.strides[0] % aligned == 0; };
   if (rows.kept.back().extent % 8 != 0 || in.place.offset % aligned != 0) return 0;

@@ -9,10 +9,6 @@
 namespace tamp::kernels {
 namespace {
 
-bool is_f32_constant(const Graph& graph, TensorId id) {
-  return id.valid() && graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
-}
-
 template <class ConvOrPrologue>
 void set_window(const ConvOrPrologue& attrs, Product& p) {
   for (size_t d = 0; d < attrs.kernel.size(); ++d) {
