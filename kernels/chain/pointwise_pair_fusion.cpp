@@ -10,7 +10,7 @@ namespace {
 
 bool is_plain_pointwise(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
-  if (!conv || !is_pointwise(*conv) || has_prologue(*conv) || rop.inputs.size() != 2 || !passes::is_f32_constant(graph, rop.inputs[1]))
+  if (!conv || !is_pointwise(*conv) || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1]))
     return false;
   const Tensor &x = graph.tensor(rop.inputs[0]), &y = graph.tensor(rop.outputs[0]), &w = graph.tensor(rop.inputs[1]);
   return passes::is_row_or_none(graph, rop.epilogue.bias, w.shape[0]) && x.dtype == DType::f32 && y.dtype == DType::f32 &&

@@ -30,7 +30,7 @@
 
 #include "kernels/product/staged_product.cuh"
 #include "kernels/product/staged_results.cuh"
-#include "kernels/tile/stages.cuh"
+#include "kernels/product/stages.cuh"
 
 namespace rk {
 

@@ -3,7 +3,7 @@
 
 #include "kernels/product/staged_args.cuh"
 #include "kernels/tile/staged_math.cuh"
-#include "kernels/tile/stages.cuh"
+#include "kernels/product/stages.cuh"
 #include "kernels/vdevice/memory.cuh"
 
 namespace rk {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 

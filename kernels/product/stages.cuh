@@ -1,5 +1,5 @@
 // What the stages of a body on tensor cores promise each other, whose inputs come by boxes: the loops, products and results of
-// kernels/conv/staged_conv.cuh and of the bodies that share them. A rTask calls them in this order:
+// kernels/product/staged_conv.cuh and of the bodies that share them. A rTask calls them in this order:
 //   results.start    all that is known before the inputs are there
 //   product.start    the same of the product, sums of zero included
 //   results.fetch    the inputs are there: loads of residuals and the like are on their way while the product is made
@@ -9,7 +9,7 @@
 //   results.finish   and from there, behind a barrier, become results
 #pragma once
 
-#include "kernels/conv/staged_args.cuh"
+#include "kernels/product/staged_args.cuh"
 
 namespace rk {
 
