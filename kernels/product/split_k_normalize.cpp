@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/args.h"
+#include "kernels/loop.h"
 #include "kernels/tile/product_phases.h"
 #include "kernels/vdevice/numbers.cuh"
 
