@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many existing files a new operator with a body, a new rKernel, and a new elementwise function touch.
+"""How many existing files a new operator with a body, a new rKernel, a new fused pattern, and a new elementwise function touch.
 
     count_places.py [--build [--keep FOLDER]]
 
@@ -155,13 +155,26 @@ RKERNEL = {
     },
 }
 
+# A pattern of steps with a body for them: a copy of the two pointwise convolutions under another name.
+PATTERN_NAMES = [("pointwise_pair", "other_pair"), ("PointwisePair", "OtherPair"), ("PairedLane", "OtherLane"), ("PairRun", "OtherRun")]
+PATTERN = {
+    "promised": 2,
+    "edits": [
+        ("kernels/catalogue.cpp", '#include "kernels/chain/pointwise_pair.h"', '#include "kernels/chain/other_pair.h"\n'),
+        ("kernels/catalogue.cpp", "      pointwise_pair(),", "      other_pair(),\n"),
+        ("kernels/catalogue.cpp", "pointwise_pairs()", "other_pairs(), "),
+    ],
+    "copies": {f"kernels/chain/other_pair{end}": (f"kernels/chain/pointwise_pair{end}", PATTERN_NAMES) for end in (".h", ".cpp", ".cuh", "_fusion.cpp")},
+}
+
 # y = x + x.
 FUNCTION = {
     "promised": 1,
     "edits": [("kernels/shared/functions.h", "  ROW(abs, ", '  ROW(dummy_function, 1, (), numbers, same, little, 14, ("DummyFunction", {1}), x + x) \\\n')],
 }
 
-ADDITIONS = {"a function": FUNCTION, "an operator with a body": OPERATOR, "a rKernel": RKERNEL}
+ADDITIONS = {"a function": FUNCTION, "an operator with a body": OPERATOR, "a rKernel": RKERNEL,
+             "a fused pattern": PATTERN}
 
 MODEL = """
 import json, sys, numpy as np, onnx
