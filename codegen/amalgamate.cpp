@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "compiler/support/embedded.h"
+#include "compiler/support/text.h"
 
 namespace tamp::codegen {
 namespace {
@@ -25,34 +26,65 @@ std::string loop_hint(std::string_view line) {
   return std::string(line);
 }
 
-void append(const std::string& path, std::set<std::string>& done, std::string& out) {
+// Removes the mark of a declaration for tables; false if the line has none.
+bool take_mark(std::string& line) {
+  for (const std::string_view mark : {"  // in tables", "; in tables"}) {
+    if (!line.ends_with(mark)) continue;
+    line.resize(line.find_last_not_of(' ', line.size() - mark.size() - 1) + 1);
+    return true;
+  }
+  return false;
+}
+
+bool ends_declaration(std::string_view line) {
+  line = line.substr(0, line.find("//"));
+  line = line.substr(0, line.find_last_not_of(' ') + 1);
+  return !line.starts_with(' ') && (line.starts_with('#') || line.ends_with(';') || line == "}");
+}
+
+// Moves the declarations for tables out of `lines`; no two blank lines stay behind each other.
+std::string take_for_tables(std::vector<std::string>& lines) {
+  std::string taken;
+  std::vector<std::string> rest;
+  for (size_t at = 0; at < lines.size(); ++at) {
+    if (!take_mark(lines[at])) {
+      if (!lines[at].empty() || (!rest.empty() && !rest.back().empty())) rest.push_back(lines[at]);
+      continue;
+    }
+    size_t first = rest.size();
+    while (first > 0 && (rest[first - 1].starts_with("//") || rest[first - 1].starts_with("template <"))) --first;
+    for (size_t i = first; i < rest.size(); ++i) taken += rest[i] + "\n";
+    rest.resize(first);
+    while (!ends_declaration(lines[at])) taken += lines[at++] + "\n";
+    taken += lines[at] + "\n";
+  }
+  lines = std::move(rest);
+  return taken;
+}
+
+void append(const std::string& path, std::set<std::string>& done, Library& out) {
   if (!done.insert(path).second) return;
-  std::string own;
+  std::vector<std::string> own;
   std::string_view rest = embedded_file(path);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (line == "#pragma once") continue;
-    if (const std::string_view other = included(line); !other.empty()) {
+    if (const std::string_view other = included(line); !other.empty())
       append(std::string(other), done, out);
-      continue;
-    }
-    own += loop_hint(line);
-    own += '\n';
+    else
+      own.push_back(loop_hint(line));
   }
-  out += "// >>> " + path + "\n" + own + "// <<< " + path + "\n\n";
+  const auto between_banners = [&](const std::string& text) { return "// >>> " + path + "\n" + text + "// <<< " + path + "\n"; };
+  if (const std::string taken = take_for_tables(own); !taken.empty()) out.for_tables += between_banners(taken);
+  out.rest += between_banners(join(own, "\n") + "\n") + "\n";
 }
 
 }  // namespace
 
-std::string amalgamate(const std::vector<std::string>& roots) {
-  std::set<std::string> done;
-  return amalgamate(roots, done);
-}
-
-std::string amalgamate(const std::vector<std::string>& roots, std::set<std::string>& done) {
-  std::string out;
+Library amalgamate(const std::vector<std::string>& roots, std::set<std::string>& done) {
+  Library out;
   for (const std::string& root : roots) append(root, done, out);
   return out;
 }
@@ -65,7 +97,7 @@ void split_system_includes(std::string& text, std::set<std::string>& includes) {
     const std::string line = text.substr(at, end - at);
     if (line.starts_with("#include <"))
       includes.insert(line);
-    else
+    else if (line != "\n" || !rest.ends_with("\n\n"))
       rest += line;
     at = end;
   }

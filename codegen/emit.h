@@ -11,6 +11,11 @@
 
 namespace tamp::codegen {
 
+struct BodyName {
+  const Phase* phase;  // the first one with this body
+  std::string name;    // "gemv_row_0"
+};
+
 // Facts that several sections need, computed once.
 struct Plan {
   const RProgram& program;
@@ -18,7 +23,7 @@ struct Plan {
   std::vector<RecordName> records;
   std::vector<size_t> first_record;  // per rOperator: its first phase's row
   std::vector<std::string> event_symbols;
-  std::vector<std::string> bodies;  // distinct bodies as C++ text, in order of first use
+  std::vector<BodyName> bodies;  // distinct ones, in order of first use
   std::vector<uint16_t> body_of_record;
   std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
   std::vector<size_t> maps;                          // records that have boxes of input values, as in the table of maps
@@ -62,13 +67,15 @@ void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines);  //
 void emit_places(SourceWriter& w, const Plan& plan);                          // the places that addresses are written with
 void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines);   // one Args object per record
 void emit_records(SourceWriter& w, const Plan& plan);
-void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages);  // members of a Veu
-void emit_bodies(SourceWriter& w, const Plan& plan);                 // Veu, the switch
+void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages);                  // members of a Veu
+void emit_body(SourceWriter& w, const BodyName& body, const std::string& function);  // a function of that name
+void emit_bodies(SourceWriter& w, const Plan& plan);                                 // Veu, the bodies
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
-void emit_kernel(SourceWriter& w, const Plan& plan);
-void emit_phase_bodies(SourceWriter& w, const Plan& plan);  // graph execution: a kernel for each body
-void emit_phase_steps(SourceWriter& w, const Plan& plan);   // graph execution: the list of launches
+void emit_kernel(SourceWriter& w, const Plan& plan);         // with the switch
+void emit_phase_bodies(SourceWriter& w, const Plan& plan);   // graph execution: a kernel for each body
+void emit_phase_steps(SourceWriter& w, const Plan& plan);    // graph execution: the list of launches
+void emit_phase_kernels(SourceWriter& w, const Plan& plan);  // graph execution: what the library makes of the bodies
 void emit_host(SourceWriter& w, const Plan& plan);
 
 // How to compile the generated file without CMake.
@@ -80,21 +87,13 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
 // The text of the file `path`, changed for other weights: `file`.
 std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
-// Division by multiplication: x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31, with multiplier = ceil(2^p / divisor) and
-// p = 31 + ceil(log2 divisor). multiplier 0 stands for a divisor of 1 (rk::Divisor).
-struct Magic {
-  uint32_t multiplier = 0, shift = 0;
-};
-Magic magic_of(int64_t divisor);
-
 // The number in the arch: 90 of "sm_90"; 0 for the stand-in's vDevice.
 int compute_capability(const VDevice& vdevice);
 
-std::string divisor_text(int64_t divisor);  // rk::Divisor
-// The rk::InputCopy of a record that has boxes; empty if it has none.
+// The initialiser of the rk::InputCopy of a record that has boxes; empty if it has none.
 std::string input_text(const Plan& plan, size_t record);
 int64_t ring_offset(const Plan& plan, size_t record);  // byte where the record's ring of weights begins
-// ".chunk_bytes = 4096, ...": all fields about weights of a record or call, since g++ warns of a field that is left out.
+// ".chunk_bytes = 4096, ..., ": the fields of a record or call before its arguments, but those with their default.
 std::string ring_text(const Plan& plan, size_t record);
 // Writes the beginning of the rk::PhaseCall of a record, up to the fields of its arguments.
 void open_call(SourceWriter& w, const Plan& plan, size_t record);

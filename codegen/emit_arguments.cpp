@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "codegen/emit.h"
@@ -23,18 +22,33 @@ class Printer {
 
   std::string print(const ArgValue& value) const {
     return std::visit(overloaded{
-                          [](int64_t v) { return fmt::format("{}", v); },
+                          [&](int64_t v) { return value.names.empty() ? fmt::format("{}", v) : value.names[0]; },
                           [](double v) { return float_text(v); },
                           [&](const TensorArg& t) { return tensor(t); },
                           [&](const ScratchArg& s) { return place("arena", scratch_offset() + s.offset * 4); },
                           [&](const ExchangeArg& e) { return place("arena", exchange_offset() + e.offset * 8); },
                           [&](const WordsArg& arg) { return words(arg); },
                           [&](const PackedArg& p) { return place("weights", packed_blob().offset + p.offset_bytes); },
-                          [](const DivisorArg& d) { return divisor_text(d.divisor); },
+                          [](const DivisorArg& d) { return fmt::format("rk::divisor({})", d.divisor); },
                           [](const NoTensorArg&) { return std::string("nothing()"); },
-                          [&](const ArgList& list) { return braces(list); },
+                          [&](const ArgList& list) { return value.names.empty() ? braces(list) : braces(list, value.names); },
                       },
                       value.value);
+  }
+
+  // Whether a field has this value without being named.
+  bool is_default(const ArgValue& value) const {
+    return std::visit(
+        overloaded{
+            [](int64_t v) { return v == 0; },
+            [](double v) { return v == 0 && !std::signbit(v); },
+            [&](const WordsArg& arg) { return !is_in_words(arg) && arg.else_null; },
+            [](const DivisorArg& d) { return d.divisor == 1; },
+            [](const NoTensorArg&) { return true; },
+            [&](const ArgList& list) { return std::all_of(list.begin(), list.end(), [&](const auto& v) { return is_default(v); }); },
+            [](const auto&) { return false; },
+        },
+        value.value);
   }
 
   // For a comment: which tensors the addresses of a value belong to; empty if there are no addresses.
@@ -126,6 +140,15 @@ class Printer {
   std::string braces(const ArgList& list) const {
     std::vector<std::string> parts;
     for (const ArgValue& value : list) parts.push_back(print(value));
+    for (size_t i = list.size(); i > 0 && is_default(list[i - 1]); --i) parts.pop_back();
+    return fmt::format("{{{}}}", join(parts, ", "));
+  }
+
+  std::string braces(const ArgList& fields, const std::vector<std::string>& names) const {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < fields.size(); ++i) {
+      if (!is_default(fields[i])) parts.push_back(fmt::format(".{} = {}", names[i], print(fields[i])));
+    }
     return fmt::format("{{{}}}", join(parts, ", "));
   }
 
@@ -133,17 +156,34 @@ class Printer {
   size_t record_;
 };
 
-// A field of an argument struct: a line, or where it is a struct whose fields have names a line for each of these.
-void emit_field(SourceWriter& w, const Printer& printer, const std::string& name, const ArgValue& value) {
-  if (!value.names.empty()) {
-    w.open(fmt::format(".{} =", name));
-    const auto& fields = std::get<ArgList>(value.value);
-    for (size_t i = 0; i < fields.size(); ++i) emit_field(w, printer, value.names[i], fields[i]);
-    w.close(",");
-    return;
+// The fields of an argument struct, but for those that have the value that they would have without being named. A field with addresses has
+// a line, a struct of more than a line has several, and others share lines.
+void emit_fields(SourceWriter& w, const Printer& printer, const std::vector<Arg>& fields) {
+  constexpr size_t kMostColumns = 120;
+  std::string shared;
+  const auto end_line = [&] {
+    if (!shared.empty()) w.text(shared);
+    shared.clear();
+  };
+  for (const auto& [name, value] : fields) {
+    if (printer.is_default(value)) continue;
+    const std::string text = fmt::format(".{} = {},", name, printer.print(value)), what = printer.what(value);
+    const auto* parts = std::get_if<ArgList>(&value.value);
+    const bool is_long = parts != nullptr && !value.names.empty() && text.size() > kMostColumns;
+    if (is_long || !what.empty() || shared.size() + text.size() > kMostColumns) end_line();
+    if (is_long) {
+      std::vector<Arg> own;
+      for (size_t i = 0; i < parts->size(); ++i) own.push_back({value.names[i], (*parts)[i]});
+      w.open(fmt::format(".{} =", name));
+      emit_fields(w, printer, own);
+      w.close(",");
+    } else if (!what.empty()) {
+      w.line("{}  // {}", text, what);
+    } else {
+      shared += (shared.empty() ? "" : " ") + text;
+    }
   }
-  const std::string what = printer.what(value);
-  w.line(".{} = {},{}{}", name, printer.print(value), what.empty() ? "" : "  // ", what);
+  end_line();
 }
 
 }  // namespace
@@ -166,14 +206,6 @@ std::string headline(const Graph& graph, const ROperator& rop) {
   return fmt::format("{}: {}{}  {} -> {}", comment(rop.name), title_of(rop), extras, join(inputs, ", "), join(outputs, ", "));
 }
 
-Magic magic_of(int64_t divisor) {
-  TAMP_CHECK(divisor >= 1 && divisor < (int64_t{1} << 31), "divisor out of range");
-  if (divisor == 1) return {0, 0};
-  const int p = 31 + static_cast<int>(std::bit_width(static_cast<uint64_t>(divisor - 1)));
-  const uint64_t multiplier = ((uint64_t{1} << p) + static_cast<uint64_t>(divisor) - 1) / static_cast<uint64_t>(divisor);
-  return {static_cast<uint32_t>(multiplier), static_cast<uint32_t>(p - 32)};
-}
-
 void emit_places(SourceWriter& w, const Plan& plan) {
   w.section("addresses: a base and a byte from there");
   w.line("constexpr rk::TensorRef arena(int64_t byte) {{ return {{rk::kArena, 0, byte}}; }}");
@@ -181,11 +213,13 @@ void emit_places(SourceWriter& w, const Plan& plan) {
   w.line("constexpr rk::TensorRef input(uint32_t number, int64_t byte = 0) {{ return {{rk::kFirstPort + number, 0, byte}}; }}");
   w.line("constexpr rk::TensorRef output(uint32_t number, int64_t byte = 0) {{ return {{rk::kFirstPort + {} + number, 0, byte}}; }}",
          plan.program.graph.inputs.size());
-  w.line("constexpr rk::TensorRef nothing() {{ return {{rk::kNullBase, 0, 0}}; }}");
+  w.line("constexpr rk::TensorRef nothing() {{ return {{}}; }}");
 }
 
 void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   w.section("rOperators: what each body is told");
+  w.line("// What is not said is zero, of an address nothing(), of a divisor 1.");
+  w.blank();
   const RProgram& program = plan.program;
   for (size_t r = 0; r < plan.records.size(); ++r) {
     const RecordName& record = plan.records[r];
@@ -205,7 +239,7 @@ void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines) {
       open_call(w, plan, r);
     else
       w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
-    for (const Arg& arg : phase.args) emit_field(w, printer, arg.name, arg.value);
+    emit_fields(w, printer, phase.args);
     w.close(program.launches ? "}};" : "};");
   }
 }

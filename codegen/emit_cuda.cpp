@@ -17,76 +17,95 @@ namespace {
 
 constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text the weights are about 2.5 times as long
 
-// The headers of the bodies in use, then the interpreter or the kernel around one body.
+// What all programs need, the headers of the bodies in use, then what is around them: the interpreter or the kernel around one body, and
+// what copies boxes and connects the vEUs of clusters where there are any.
 std::vector<std::string> device_roots(const Plan& plan) {
-  std::vector<std::string> roots;
+  std::vector<std::string> roots = {"kernels/vdevice/control.cuh"};
   std::set<std::string> seen;
   for (size_t r = 0; r < plan.records.size(); ++r) {
     const std::string& header = plan.phase(r).header;
     if (seen.insert(header).second) roots.push_back(header);
   }
+  const VDevice& d = plan.program.vdevice;
+  if (plan.program.launches ? !plan.maps.empty() : d.input_stages > 0) roots.emplace_back("kernels/vdevice/boxes.cuh");
+  if (!plan.program.launches && d.cluster_veus > 1) roots.emplace_back("kernels/vdevice/cluster.cuh");
   roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");
   return roots;
 }
 
 const char* host_root(const Plan& plan) { return plan.program.launches ? "runtime_stub/host/phases.h" : "runtime_stub/host/instance.h"; }
 
-// On an older architecture, nvcc's default among them, the bodies would compile to traps. This check gives a message instead of a kernel
-// that dies.
-void emit_architecture_check(SourceWriter& w, const Plan& plan) {
+// A message instead of many: nvcc's default is C++17 up to CUDA 13. And instead of a kernel that dies: on an older architecture, nvcc's
+// default among them, the bodies would compile to traps.
+void emit_compiler_checks(SourceWriter& w, const Plan& plan) {
+  w.blank();
+  w.line("#if __cplusplus <= 201703L");
+  w.line("#error \"{}.cu is C++20: give the compiler -std=c++20\"", plan.options.name);
+  w.line("#endif");
   const int capability = compute_capability(plan.program.vdevice);
   if (capability == 0) return;
-  w.blank();
   w.line("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < {}", capability * 10);
   w.line("#error \"{} was compiled by tamp for {}: give nvcc -arch={} (or compile the model for another vDevice)\"", plan.options.name,
          plan.program.vdevice.arch, plan.program.vdevice.arch);
   w.line("#endif");
 }
 
-void emit_persistent(SourceWriter& w, const Plan& plan, SourceLines& lines) {
-  emit_bodies(w, plan);
-  emit_places(w, plan);
-  emit_arguments(w, plan, lines);
-  emit_records(w, plan);
-  emit_events(w, plan);
-  emit_lanes(w, plan, lines);
-  emit_kernel(w, plan);
+void emit_vocabulary(SourceWriter& w, const std::string& device, const std::string& host) {
+  w.section("vocabulary: declarations of the library that the tables need");
+  w.line("namespace rk {{");
+  w.verbatim(device);
+  w.line("}}  // namespace rk");
+  if (host.empty()) return;
+  w.line("namespace tamp_host {{");
+  w.verbatim(host);
+  w.line("}}  // namespace tamp_host");
 }
 
-void emit_phases(SourceWriter& w, const Plan& plan, SourceLines& lines) {
-  emit_phase_bodies(w, plan);
-  emit_places(w, plan);
-  emit_arguments(w, plan, lines);
-  emit_phase_steps(w, plan);
-}
-
-// What is this program's alone.
+// g++ -Wextra asks for every field of a struct that names some.
 void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
-  if (plan.program.launches)
-    emit_phases(w, plan, lines);
-  else
-    emit_persistent(w, plan, lines);
-  emit_host(w, plan);
+  w.blank();
+  w.line("#if defined(__GNUC__)");
+  w.line("#pragma GCC diagnostic push");
+  w.line("#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\"  // a field without a value has the default one");
+  w.line("#endif");
+  emit_places(w, plan);
+  emit_arguments(w, plan, lines);
+  if (plan.program.launches) {
+    emit_phase_steps(w, plan);
+    emit_phase_bodies(w, plan);
+  } else {
+    emit_records(w, plan);
+    emit_events(w, plan);
+    emit_lanes(w, plan, lines);
+    emit_bodies(w, plan);
+    emit_kernel(w, plan);
+  }
+  w.blank();
+  w.line("#if defined(__GNUC__)");
+  w.line("#pragma GCC diagnostic pop");
+  w.line("#endif");
 }
 
 // Everything after the head.
 void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
-  std::string device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan), "runtime_stub/host/dlpack.h"}, done);
-  split_system_includes(device, includes);
-  split_system_includes(host, includes);
-  emit_architecture_check(w, plan);
+  Library device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan), "runtime_stub/host/dlpack.h"}, done);
+  split_system_includes(device.rest, includes);
+  split_system_includes(host.rest, includes);
+  emit_compiler_checks(w, plan);
   w.line("#include \"{}.h\"", plan.options.name);
   w.blank();
   for (const std::string& line : includes) w.verbatim(line);
   w.blank();
   w.line("// Everything has the model's own namespace, so that programs of several models, also of other versions of tamp, link together.");
   w.line("namespace {}_detail {{", plan.options.name);
-  w.section("device code, as it stands in tamp's kernels/");
-  w.verbatim(device);
-  w.section("host runtime, as it stands in tamp's runtime_stub/host/");
-  w.verbatim(host);
+  emit_vocabulary(w, device.for_tables, host.for_tables);
   emit_program(w, plan, lines);
+  w.section("device code, as it stands in tamp's kernels/");
+  w.verbatim(device.rest);
+  w.section("host runtime, as it stands in tamp's runtime_stub/host/");
+  w.verbatim(host.rest);
+  emit_host(w, plan);
   lines.sections = w.sections();
 }
 

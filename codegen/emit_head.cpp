@@ -1,5 +1,4 @@
-// The head of NAME.cu, comments only: what the file is, where things are in it, the network and its memory. C++ wants the tables behind the
-// library code, whose types they need; a reader wants to know first what the network is.
+// The head of NAME.cu, comments only: what the file is, where things are in it, the network and its memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,6 +46,12 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
            plan.options.name);
   }
   w.line("// {}", build_line(plan));
+  w.line("//");
+  w.line(
+      "// Licence: what is copied from tamp (vocabulary, device code, host runtime) is under the Apache License 2.0, which allows any use, "
+      "also in");
+  w.line("// programs without source. Whoever passes it on, as source or compiled, passes a copy of that licence on with it:");
+  w.line("// https://www.apache.org/licenses/LICENSE-2.0. Tables and weights are the model's, and under its licence.");
 }
 
 void emit_port_comments(SourceWriter& w, const char* kind, const Graph& graph, const std::vector<TensorId>& ports) {
@@ -154,7 +159,7 @@ void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines) {
   emit_arena(rest, plan);
   emit_banner(w, plan);
   w.line("//");
-  w.line("// Contents, by line (tables stand behind the library code, whose types they have):");
+  w.line("// Contents, by line:");
   // The contents take as many lines as they have entries, and the rest begins behind them.
   const int64_t before = w.next_line() - 1 + static_cast<int64_t>(rest.sections().size() + lines.sections.size());
   for (const SourceWriter::Section& section : rest.sections()) w.line("// {:>8}  {}", section.line + before, section.title);

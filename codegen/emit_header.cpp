@@ -20,7 +20,7 @@ void list_ports(SourceWriter& w, const char* title, const Graph& graph, const st
 
 void emit_class(SourceWriter& w, const std::string& name) {
   std::set<std::string> done = {"runtime_stub/host/tamp_api.h"}, includes;  // tamp_api.h is written above
-  std::string model = amalgamate({"runtime_stub/host/tamp_model.h"}, done);
+  std::string model = amalgamate({"runtime_stub/host/tamp_model.h"}, done).rest;
   split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");
   for (const std::string& line : includes) w.verbatim(line);
@@ -83,11 +83,14 @@ std::string header_text(const Plan& plan) {
   w.line("   timed out its context is spent.");
   w.blank();
   w.line("   Build {}.cu with CMake (CMakeLists.txt beside it gives a library target), or by hand:", name);
-  w.line("     {} */", build_line(plan));
+  w.line("     {}", build_line(plan));
+  w.blank();
+  w.line("   What is copied from tamp is under the Apache License 2.0: see the head of {}.cu. */", name);
   w.line("#ifndef {}", guard);
   w.line("#define {}", guard);
   w.blank();
-  w.verbatim(amalgamate({"runtime_stub/host/tamp_api.h"}));
+  std::set<std::string> done;
+  w.verbatim(amalgamate({"runtime_stub/host/tamp_api.h"}, done).rest);
   w.line("#ifdef __cplusplus");
   w.line("extern \"C\" {{");
   w.line("#endif");

@@ -95,6 +95,21 @@ size_t veus_to_launch(const RProgram& program) {
   return (veus + members - 1) / members * members;
 }
 
+// kRecordNames and kEventNames, for messages, and what the kernel's code and the compiler must agree on.
+void emit_kernel_facts(SourceWriter& w, const Plan& plan) {
+  w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
+  w.line("static_assert(rk::kThreadsOf<Veu> == {}, \"threads of a vEU\");", plan.threads());
+  w.line("static_assert(rk::kSmemBytesOf<Veu> <= {}, \"shared memory of a vEU\");", plan.program.vdevice.smem_bytes);
+  w.open("const char* const kRecordNames[] =");
+  for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));
+  if (plan.records.empty()) w.line("\"\"");
+  w.close(";");
+  w.open("const char* const kEventNames[] =");
+  for (const Event& event : plan.program.events) w.line("\"{}\",", c_string(event.name));
+  if (plan.program.events.empty()) w.line("\"\"");
+  w.close(";");
+}
+
 }  // namespace
 
 int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
@@ -108,6 +123,10 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("constexpr int kInPlace[] = {{{}}};  // for each output the input whose memory it may take, or -1",
          graph.outputs.empty() ? "-1" : fmt::format("{}", fmt::join(inputs_for_outputs(graph), ", ")));
   emit_info(w, plan);
+  if (plan.program.launches)
+    emit_phase_kernels(w, plan);
+  else
+    emit_kernel_facts(w, plan);
   emit_maps(w, plan);
   if (plan.embeds_weights) emit_embedded_weights(w, plan);
   w.blank();

@@ -60,12 +60,11 @@ std::vector<int64_t> events_of_steps(const std::vector<PhaseLaunch>& launches, i
 }  // namespace
 
 void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
-  w.section("a kernel for each body that this model uses");
-  w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
+  w.section("bodies: each is a kernel; the functions are templates of rk, further below, and found there because the task is of rk");
   const std::vector<BodyVeu> veus = veus_of_bodies(plan);
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
     const BodyVeu& veu = veus[b];
-    w.open(fmt::format("struct Body{}", b));
+    w.open(fmt::format("struct {}", plan.bodies[b].name));
     w.open("struct Veu");
     w.line("static constexpr int kComputeThreads = {};", plan.program.vdevice.compute_threads);
     w.line("static constexpr bool kManyRegisters = false;");
@@ -79,20 +78,16 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
     emit_bases(w, plan, veu.weight_stages + veu.input_stages);
     w.close(";");
     w.line("using Args = {};", veu.args_type);
-    w.line("static RK_INLINE void run(const rk::Task<Veu>& task) {{ {}(task); }}", plan.bodies[b]);
+    emit_body(w, plan.bodies[b], "static void run");
     w.close(";");
   }
-  w.open("const tamp_host::PhaseKernel kPhaseKernels[] =");
-  for (size_t b = 0; b < plan.bodies.size(); ++b) w.line("tamp_host::phase_kernel_of<Body{}>(),", b);
-  if (plan.bodies.empty()) w.line("{{}}");
-  w.close(";");
 }
 
 void open_call(SourceWriter& w, const Plan& plan, size_t record) {
   const Phase& phase = plan.phase(record);
   const std::string input = input_text(plan, record);
-  w.open(fmt::format("const rk::PhaseCall<{}> {} = {{.rtasks = {}, {}, .input = {}, .args = {{", phase.args_type,
-                     plan.records[record].symbol, phase.rtasks, ring_text(plan, record), input.empty() ? "{}" : input));
+  w.open(fmt::format("const rk::PhaseCall<{}> {} = {{.rtasks = {}, {}{}.args = {{", phase.args_type, plan.records[record].symbol,
+                     phase.rtasks, ring_text(plan, record), input.empty() ? "" : input + ", "));
 }
 
 void emit_phase_steps(SourceWriter& w, const Plan& plan) {
@@ -119,8 +114,17 @@ void emit_phase_steps(SourceWriter& w, const Plan& plan) {
   w.close(";");
   waits.push_back(0);  // C++ has no empty arrays
   w.line("const int kStepWaits[] = {{{}}};", fmt::join(waits, ", "));
-  w.line("const tamp_host::Phases kPhases = {{kPhaseKernels, {}, kSteps, {}, kStepWaits, {}, {}}};", plan.bodies.size(), launches.size(),
-         event_count, streams - 1);
+  w.line("constexpr int kStepCount = {}, kStepEvents = {}, kSideStreams = {};", launches.size(), event_count, streams - 1);
+}
+
+void emit_phase_kernels(SourceWriter& w, const Plan& plan) {
+  w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
+  w.open("const tamp_host::PhaseKernel kPhaseKernels[] =");
+  for (const BodyName& body : plan.bodies) w.line("tamp_host::phase_kernel_of<{}>(),", body.name);
+  if (plan.bodies.empty()) w.line("{{}}");
+  w.close(";");
+  w.line("const tamp_host::Phases kPhases = {{kPhaseKernels, {}, kSteps, kStepCount, kStepWaits, kStepEvents, kSideStreams}};",
+         plan.bodies.size());
 }
 
 }  // namespace tamp::codegen

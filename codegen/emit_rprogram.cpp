@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 
 #include "codegen/emit.h"
 #include "compiler/support/error.h"
@@ -24,7 +25,7 @@ std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& 
   std::vector<Row> rows;
   for (const LaneRow& row : lane_rows(lane)) {
     Row text{{}, {}, row.rtask.index, {}};
-    if (row.rtask.rop.valid()) text.record = "r" + plan.records[plan.record_of(row.rtask)].symbol.substr(1);
+    if (row.rtask.rop.valid()) text.record = plan.records[plan.record_of(row.rtask)].number;
     if (row.signal.valid()) text.signal = plan.event_symbols[row.signal.index()];
     for (const EventId event : row.waits) text.waits.push_back(plan.event_symbols[event.index()]);
     rows.push_back(std::move(text));
@@ -98,6 +99,32 @@ void emit_lane_table(SourceWriter& w, const std::vector<LaneShape>& shapes, cons
   w.close(";");
 }
 
+// "{34, 1}, {98, 0}": 34 vEUs with a row each, then 98 with none.
+std::string lane_rows_text(const std::vector<size_t>& rows_of_lanes) {
+  std::vector<std::string> parts;
+  for (auto from = rows_of_lanes.begin(); from != rows_of_lanes.end();) {
+    const auto to = std::find_if(from, rows_of_lanes.end(), [&](size_t rows) { return rows != *from; });
+    parts.push_back(fmt::format("{{{}, {}}}", to - from, *from));
+    from = to;
+  }
+  return join(parts, ", ");
+}
+
+// Phase::words: the names of its bits, and one number for those that have none.
+std::string words_text(const Phase& phase) {
+  std::vector<std::string> names;
+  uint32_t others = phase.words;
+  for (const auto* uses : {&phase.may_await, &phase.may_publish}) {
+    for (const WordsUse& use : *uses) {
+      if (use.name.empty() || (others >> use.bit & 1U) == 0) continue;
+      names.push_back(use.name);
+      others &= ~(1U << use.bit);
+    }
+  }
+  if (others != 0 || names.empty()) names.insert(names.begin(), std::to_string(others));
+  return join(names, " | ");
+}
+
 }  // namespace
 
 void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
@@ -106,9 +133,27 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
   w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, std::min(bases, 160 - 2 * stages));
 }
 
+void emit_body(SourceWriter& w, const BodyName& body, const std::string& function) {
+  constexpr size_t kMostColumns = 120;
+  std::vector<std::string> lines = {body.phase->body.substr(std::string_view("rk::").size()) + "<Veu"};
+  for (const auto& [name, value] : body.phase->template_args) {
+    const std::string argument = fmt::format("/*{}=*/{}", name, name == "WORDS" ? words_text(*body.phase) : value);
+    lines.back() += ",";
+    if (lines.back().size() + argument.size() < kMostColumns)
+      lines.back() += " " + argument;
+    else
+      lines.push_back("    " + argument);
+  }
+  lines.back() += ">(task);";
+  w.line("template <class Task>");
+  w.open(fmt::format("RK_INLINE {}(const Task& task)", function));
+  for (const std::string& line : lines) w.text(line);
+  w.close();
+}
+
 void emit_bodies(SourceWriter& w, const Plan& plan) {
   const VDevice& d = plan.program.vdevice;
-  w.section("one vEU");
+  w.section("one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments");
   w.open("struct Veu");
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);
   w.line("static constexpr bool kManyRegisters = {};", plan.many_registers);
@@ -123,50 +168,40 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr int kWorkBytes = {};", plan.work_bytes);
   emit_bases(w, plan, d.weight_stages + d.input_stages);
   w.close(";");
-  w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
-  w.line("static_assert(rk::kThreadsOf<Veu> == {}, \"threads of a vEU\");", plan.threads());
-  w.line("static_assert(rk::kSmemBytesOf<Veu> <= {}, \"shared memory of a vEU\");", d.smem_bytes);
   w.blank();
-  w.line("// The bodies that this model uses; every rOperator runs one of them on its own arguments.");
-  w.open("struct Program");
-  w.line("using Veu = {}_detail::Veu;", plan.options.name);
-  w.line("static constexpr bool kOverInputs = {};", plan.has_over_inputs);
-  w.open("static RK_INLINE void run(uint32_t body, const rk::Task<Veu>& task)");
-  w.open("switch (body)");
-  for (size_t b = 0; b < plan.bodies.size(); ++b) w.line("case {}: {}(task); break;", b, plan.bodies[b]);
-  w.line("default: break;");
-  w.close();
-  w.close();
-  w.close(";");
+  w.line("// They are templates of rk, further below, and found there because the task is of rk.");
+  for (const BodyName& body : plan.bodies) emit_body(w, body, "void " + body.name);
 }
 
 std::string ring_text(const Plan& plan, size_t record) {
-  const RingWeights& ring = plan.phase(record).ring;
-  return fmt::format(".chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, {}.weights_offset = {}",
-                     ring.chunk_bytes, ring.chunks_per_rtask, std::max<int64_t>(ring.rtasks_per_block, 1),
-                     std::max<int64_t>(ring.blocks, 1),
-                     plan.program.launches ? ""
-                                           : fmt::format(".awaits_inputs = {}, .over_inputs = {}, ",
-                                                         plan.phase(record).awaits_inputs ? 1 : 0, is_over_inputs(plan, record) ? 1 : 0),
-                     ring_offset(plan, record));
-}
-
-std::string divisor_text(int64_t divisor) {
-  const Magic magic = magic_of(divisor);
-  return fmt::format("{{{}u, {}u, {}u}}", divisor, magic.multiplier, magic.shift);
+  const Phase& phase = plan.phase(record);
+  const RingWeights& ring = phase.ring;
+  const bool is_persistent = !plan.program.launches;
+  std::string text;
+  const auto add = [&](const char* field, int64_t value, int64_t usual) {
+    if (value != usual) text += fmt::format(".{} = {}, ", field, value);
+  };
+  add("chunk_bytes", ring.chunk_bytes, 0);
+  add("chunks_per_rtask", ring.chunks_per_rtask, 0);
+  add("rtasks_per_block", std::max<int64_t>(ring.rtasks_per_block, 1), 1);
+  add("blocks", std::max<int64_t>(ring.blocks, 1), 1);
+  add("awaits_inputs", is_persistent && phase.awaits_inputs ? 1 : 0, 0);
+  add("over_inputs", is_over_inputs(plan, record) ? 1 : 0, 0);
+  add("weights_offset", ring_offset(plan, record), 0);
+  return text;
 }
 
 std::string input_text(const Plan& plan, size_t record) {
   if (plan.map_of_record[record] < 0) return {};
   const InputBoxes& b = *plan.phase(record).boxes;
   return fmt::format(
-      "{{.boxes = {}, .boxes_per_split = {}, .boxes_per_chunk = {}, .boxes_per_copy = {}, .box_bytes = {}, .copied_bytes = {}, "
-      ".channels_log2 = {}, .map = {}, .group_channels = {}, .begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, .tiles = {}, "
-      ".tiles_w = {}, .tiles_h = {}, .splits = {}, .n_blocks = {}}}",
+      ".input = {{.boxes = {}, .boxes_per_split = {}, .boxes_per_chunk = {}, .boxes_per_copy = {}, .box_bytes = {}, .copied_bytes = {}, "
+      ".channels_log2 = {}, .map = {}, .group_channels = {}, .begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, "
+      ".tiles = rk::divisor({}), .tiles_w = rk::divisor({}), .tiles_h = rk::divisor({}), .splits = rk::divisor({}), "
+      ".n_blocks = rk::divisor({})}}",
       b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy, b.box_bytes(), b.copied_bytes(),
       std::countr_zero(static_cast<uint64_t>(b.channels())), plan.map_of_record[record], b.group_channels, b.begin_w, b.begin_h, b.step_w,
-      b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits),
-      divisor_text(b.n_blocks));
+      b.step_h, b.tiles(), b.tiles_w, b.tiles_h, b.splits, b.n_blocks);
 }
 
 int64_t ring_offset(const Plan& plan, size_t record) {
@@ -179,21 +214,22 @@ int64_t ring_offset(const Plan& plan, size_t record) {
 void emit_records(SourceWriter& w, const Plan& plan) {
   w.section("records: one row per phase of a rOperator");
   w.open("enum RecordIndex : uint16_t");
-  for (const RecordName& record : plan.records) w.line("r{},", record.symbol.substr(1));
+  for (const RecordName& record : plan.records) w.line("{},", record.number);
   w.line("kNo = rk::kNone16");
+  w.close(";");
+  w.open("enum BodyIndex : uint16_t");
+  for (const BodyName& body : plan.bodies) w.line("b_{},", body.name);
   w.close(";");
   w.blank();
   w.open("__device__ const rk::Record kRecords[] =");
   for (size_t r = 0; r < plan.records.size(); ++r) {
+    const std::string& args = plan.records[r].symbol;
     const std::string input = input_text(plan, r);
-    w.line("{{.body = {}, .args_bytes = sizeof {}, {}, .args = &{}, .input = {}}},", plan.body_of_record[r], plan.records[r].symbol,
-           ring_text(plan, r), plan.records[r].symbol, input.empty() ? "{}" : input);
+    w.line("{{.body = b_{}, .args_bytes = sizeof {}, {}.args = &{}{}", plan.bodies[plan.body_of_record[r]].name, args, ring_text(plan, r),
+           args, input.empty() ? "}," : ",");
+    if (!input.empty()) w.line(" {}}},", input);
   }
-  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, 0, nullptr, {{}}}},");
-  w.close(";");
-  w.open("const char* const kRecordNames[] =");
-  for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));
-  if (plan.records.empty()) w.line("\"\"");
+  if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing}},");
   w.close(";");
 }
 
@@ -206,10 +242,6 @@ void emit_events(SourceWriter& w, const Plan& plan) {
   w.open("__device__ const uint32_t kEventCount[] =");
   for (size_t e = 0; e < plan.event_symbols.size(); ++e) w.line("{},  // {}", plan.program.events[e].count, plan.event_symbols[e]);
   if (plan.event_symbols.empty()) w.line("0");
-  w.close(";");
-  w.open("const char* const kEventNames[] =");
-  for (const Event& event : plan.program.events) w.line("\"{}\",", c_string(event.name));
-  if (plan.event_symbols.empty()) w.line("\"\"");
   w.close(";");
 }
 
@@ -230,11 +262,11 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   w.line("// A lane is written once for all vEUs whose lanes differ in the rTasks' numbers alone, by the same n in every row.");
   std::vector<LaneShape> shapes;
   std::map<std::string, size_t> known;
-  std::vector<size_t> shape_of_lane, begin = {0};
+  std::vector<size_t> shape_of_lane, rows_of_lanes;
   std::vector<int64_t> n_of_lane;
   for (const auto& lane : plan.program.lanes) {
     std::vector<Row> rows = rows_of_lane(plan, lane);
-    begin.push_back(begin.back() + rows.size());
+    rows_of_lanes.push_back(rows.size());
     const int64_t first = first_index_of(rows);
     const auto [at, added] = known.emplace(shape_key(rows), shapes.size());
     shape_of_lane.push_back(at->second);
@@ -250,16 +282,29 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   for (size_t s = 0; s < shapes.size(); ++s) {
     if (!shapes[s].rows.empty()) w.line("#undef LANE_{}", s);
   }
-  w.line("constexpr int kInstructionCount = {};", begin.back());
-  w.line("__device__ const uint32_t kLaneBegin[] = {{{}}};", fmt::format("{}", fmt::join(begin, ", ")));
+  w.line("constexpr int kInstructionCount = {};", std::accumulate(rows_of_lanes.begin(), rows_of_lanes.end(), size_t{0}));
+  w.line("__device__ const rk::LaneBegin<{}> kLaneBegin{{{{{}}}}};  // vEUs, rows of each", rows_of_lanes.size(),
+         lane_rows_text(rows_of_lanes));
 }
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
+  w.open("struct Program");
+  w.line("using Veu = {}_detail::Veu;", plan.options.name);
+  w.line("static constexpr bool kOverInputs = {};", plan.has_over_inputs);
+  w.line("template <class Task>");
+  w.open("static RK_INLINE void run(uint32_t body, const Task& task)");
+  w.open("switch (body)");
+  for (const BodyName& body : plan.bodies) w.line("case b_{0}: {0}(task); break;", body.name);
+  w.line("default: break;");
+  w.close();
+  w.close();
+  w.close(";");
+  w.blank();
   const int64_t cluster = plan.program.vdevice.cluster_veus;
   w.line("__global__ void {}__launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {{",
          cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "", plan.threads(), plan.options.name);
-  w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin, kRecords, kEventCount}});");
+  w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin.row, kRecords, kEventCount}});");
   w.line("}}");
 }
 

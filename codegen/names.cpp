@@ -63,8 +63,9 @@ std::vector<RecordName> name_records(const RProgram& program) {
     for (size_t p = 0; p < phases; ++p) {
       const std::string suffix = p == 0 ? "" : fmt::format("_phase{}", p);
       const std::string text = phases == 1 ? name : fmt::format("{}, phase {} of {}", name, p, phases);
-      records.push_back(
-          {ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), names.unique("k_" + identifier(name) + suffix), text});
+      const std::string symbol = names.unique("args_" + name + suffix);
+      records.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), symbol,
+                         "r_" + symbol.substr(std::string_view("args_").size()), text});
     }
   }
   return records;

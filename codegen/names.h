@@ -22,7 +22,8 @@ class Names {
 struct RecordName {
   ROperatorId rop;
   int32_t phase = 0;
-  std::string symbol;  // "conv1", "conv1_phase1"
+  std::string symbol;  // of the arguments: "args_conv1", "args_conv1_phase1"
+  std::string number;  // the row: "r_conv1"
   std::string text;    // for messages: the rOperator's own name, escaped
 };
 

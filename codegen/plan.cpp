@@ -13,13 +13,6 @@
 namespace tamp::codegen {
 namespace {
 
-// "rk::implicit_gemm<Veu, /*Math=*/rk::Fp32, /*BLOCK_M=*/64>"
-std::string body_text(const Phase& phase) {
-  std::string text = phase.body + "<Veu";
-  for (const auto& [name, value] : phase.template_args) text += fmt::format(", /*{}=*/{}", name, value);
-  return text + ">";
-}
-
 void refuse_too_large(const RProgram& program, size_t records) {
   constexpr size_t kLimit = 65000;  // the limit of the 16-bit fields of rk::Instruction
   if (records > kLimit || program.events.size() > kLimit) {
@@ -58,13 +51,14 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
 
   const VDevice& d = program.vdevice;
   Names names;
-  for (const Event& event : program.events) plan.event_symbols.push_back(names.unique("e_" + identifier(event.name)));
+  for (const Event& event : program.events) plan.event_symbols.push_back(names.unique("e_" + event.name));
 
-  std::map<std::string, uint16_t> number;
+  std::map<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>, uint16_t> number;
   for (size_t r = 0; r < plan.records.size(); ++r) {
-    const std::string body = body_text(plan.phase(r));
-    const auto [at, added] = number.emplace(body, static_cast<uint16_t>(plan.bodies.size()));
-    if (added) plan.bodies.push_back(body);
+    const Phase& phase = plan.phase(r);
+    const auto [at, added] = number.emplace(std::pair{phase.body, phase.template_args}, static_cast<uint16_t>(plan.bodies.size()));
+    if (added)
+      plan.bodies.push_back({&phase, fmt::format("{}_{}", phase.body.substr(std::string_view("rk::").size()), plan.bodies.size())});
     plan.body_of_record.push_back(at->second);
     plan.map_of_record.push_back(plan.phase(r).boxes ? static_cast<int64_t>(plan.maps.size()) : -1);
     if (plan.phase(r).boxes) plan.maps.push_back(r);

@@ -40,7 +40,7 @@ std::string number_text(DType dtype) { return is_float(dtype) ? "double" : dtype
 std::string cell_text(DType dtype) { return "uint" + std::to_string(8 * bytes_of(dtype)) + "_t"; }
 
 ArgValue nest_arg(const Loop& loop) {
-  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), rk::kNestRank - 1)}};
+  return struct_arg({{"rank", arg(static_cast<int64_t>(loop.size()))}, {"divisors", divisors_arg(inner_extents(loop), rk::kNestRank - 1)}});
 }
 
 Loop merged(Loop loop) {

@@ -43,16 +43,29 @@ ArgValue struct_arg(std::vector<Arg> fields) {
   return {std::move(values), std::move(names)};
 }
 
+ArgValue activation_arg(Activation kind) {
+  return enumerator_arg(static_cast<int64_t>(kind), {"kNone", "kRelu", "kClip", "kSigmoid", "kTanh", "kHardSigmoid", "kHardSwish",
+                                                     "kLeakyRelu", "kSilu", "kGelu", "kGeluTanh"});
+}
+
 bool has_epilogue(const ROperator& rop) {
   return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
 }
 
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides) {
   const Epilogue& e = rop.epilogue;
-  return ArgValue{ArgList{e.bias.valid() ? arg(TensorArg{e.bias}) : null_arg(),
-                          e.residual.valid() ? arg(TensorArg{e.residual}) : null_arg(), array_arg(residual_strides, 4),
-                          arg(static_cast<int64_t>(e.activation)), arg(int64_t{e.residual_after_activation}), float_arg(e.a),
-                          float_arg(e.b)}};
+  return epilogue_arg(e, tensor_arg(e.bias), tensor_arg(e.residual), residual_strides, e.residual_after_activation);
+}
+
+ArgValue epilogue_arg(const Epilogue& epilogue, ArgValue bias, ArgValue residual, const std::vector<int64_t>& residual_strides,
+                      bool after) {
+  return struct_arg({{"bias", std::move(bias)},
+                     {"residual", std::move(residual)},
+                     {"residual_strides", array_arg(residual_strides, 4)},
+                     {"activation", activation_arg(epilogue.activation)},
+                     {"residual_after_activation", arg(int64_t{after})},
+                     {"a", float_arg(epilogue.a)},
+                     {"b", float_arg(epilogue.b)}});
 }
 
 bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }

@@ -1,6 +1,8 @@
 // Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and values that several families put there.
 #pragma once
 
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -15,7 +17,9 @@ inline ArgValue divisor_arg(int64_t divisor) { return ArgValue{DivisorArg{diviso
 inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
 
 // That a body can take or leave a placed tensor as words (Phase::may_await, Phase::may_publish).
-inline WordsUse words_use(const Graph& graph, TensorId id, int bit) { return {graph.tensor(id).place.buffer, bit}; }
+inline WordsUse words_use(const Graph& graph, TensorId id, int bit, const std::string& name = {}) {
+  return {graph.tensor(id).place.buffer, bit, name};
+}
 
 // An array field: `values`, then zeros up to `size` (size 0: as many as there are).
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
@@ -25,10 +29,20 @@ ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size);
 // A struct with these fields.
 ArgValue struct_arg(std::vector<Arg> fields);
 
+// An enumerator of rk, whose enumerators from 0 on have these names.
+inline ArgValue enumerator_arg(int64_t value, std::initializer_list<const char*> names) {
+  return {value, {std::string("rk::") + names.begin()[value]}};
+}
+ArgValue activation_arg(Activation kind);
+inline std::string activation_text(Activation kind) { return activation_arg(kind).names[0]; }  // "rk::kRelu"
+
 bool has_epilogue(const ROperator& rop);
 
 // rk::EpilogueArgs. `residual_strides` are in the order that the body wants; at most 4.
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides);
+// The same with another bias, residual and place of the residual.
+ArgValue epilogue_arg(const Epilogue& epilogue, ArgValue bias, ArgValue residual, const std::vector<int64_t>& residual_strides, bool after);
+inline ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
 
 // Whether a tensor is f32 and has extents that a 32-bit index of the device can walk, as every body of these families needs.
 bool is_plain_f32(const Tensor& tensor);

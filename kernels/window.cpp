@@ -162,10 +162,23 @@ int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rt
 
 ArgValue window_arg(const Window& w, int64_t per_rtask) {
   const auto array = [](const auto& values) { return array_arg(std::vector<int64_t>(values.begin(), values.end())); };
-  return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height),
-                          arg(w.width), arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
-                          divisor_arg(channels_of_group(w)), divisor_arg(items_below(w)), divisor_arg(ceil_div(w.out_width, w.pixels)),
-                          arg(w.items()), arg(per_rtask), arg(int64_t{w.channels_innermost})}};
+  return struct_arg({{"out", arg(TensorArg{w.out})},
+                     {"in", arg(TensorArg{w.in})},
+                     {"out_strides", array(w.out_strides)},
+                     {"in_strides", array(w.in_strides)},
+                     {"height", arg(w.height)},
+                     {"width", arg(w.width)},
+                     {"out_width", arg(w.out_width)},
+                     {"kernel", array(w.kernel)},
+                     {"stride", array(w.stride)},
+                     {"dilation", array(w.dilation)},
+                     {"pad", array(w.pad)},
+                     {"channel_blocks", divisor_arg(channels_of_group(w))},
+                     {"rows", divisor_arg(items_below(w))},
+                     {"column_blocks", divisor_arg(ceil_div(w.out_width, w.pixels))},
+                     {"items", arg(w.items())},
+                     {"items_per_rtask", arg(per_rtask)},
+                     {"channels_innermost", arg(int64_t{w.channels_innermost})}});
 }
 
 void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {

@@ -59,7 +59,8 @@ struct ArgValue {
   std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, WordsArg, PackedArg, DivisorArg, NoTensorArg,
                ArgList>
       value;
-  std::vector<std::string> names{};              // of an ArgList that is a struct: its fields, to be printed by name; else empty
+  // Of an ArgList that is a struct: its fields, to be printed by name. Of a number that is an enumerator: that alone, as C++ text.
+  std::vector<std::string> names{};
   bool operator==(const ArgValue& other) const;  // numbers bit by bit, so that NaN is NaN
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
@@ -129,6 +130,7 @@ constexpr int64_t kBoxChannels = 32;  // of a box of f32
 struct WordsUse {
   BufferId buffer;
   int bit = 0;
+  std::string name{};  // of 1 << bit, as C++ text: "rk::kGemvOutWords"; or empty
   bool operator==(const WordsUse&) const = default;
 };
 

@@ -158,7 +158,7 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
                            {"q", arg(TensorArg{heads.tensors[kQ]})},
                            {"k", arg(TensorArg{heads.tensors[kK]})},
                            {"v", arg(TensorArg{heads.tensors[kV]})},
-                           {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
+                           {"bias", tensor_arg(heads.tensors[kBias])},
                            {"out_batch", batch(kOut)},
                            {"q_batch", batch(kQ)},
                            {"k_batch", batch(kK)},

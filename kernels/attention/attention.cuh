@@ -28,7 +28,6 @@
 
 #include "kernels/attention/numbers.cuh"
 #include "kernels/attention/rows.cuh"
-#include "kernels/vdevice/boxes.cuh"
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
@@ -36,7 +35,7 @@
 
 namespace rk {
 
-struct AttentionArgs {
+struct AttentionArgs {           // in tables
   TensorRef out, q, k, v, bias;  // bias may be null
   int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
       bias_batch[kAttentionBatchRank];
@@ -52,7 +51,6 @@ struct AttentionArgs {
   TensorRef table{};   // with kTable: int32, the rows of each window
   int32_t table_batch[kAttentionBatchRank]{};
 };
-static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
 // Four neighbours as operands of tf32 products; numbers of 16 bits are tf32 numbers.
 struct AttentionOperands {

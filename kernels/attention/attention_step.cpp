@@ -127,9 +127,7 @@ bool has_types(const Graph& graph, const ROperator& rop, const Step& step) {
 int64_t keys_of_share(const Step& step, int64_t shares) { return ceil_div(step.past, shares * rk::kStepGroups) * rk::kStepGroups; }
 
 std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t shares) {
-  const auto tensor = [&](StepOperand operand) {
-    return step.tensors[operand].valid() ? arg(TensorArg{step.tensors[operand]}) : null_arg();
-  };
+  const auto tensor = [&](StepOperand operand) { return tensor_arg(step.tensors[operand]); };
   const auto batch = [&](StepOperand operand) { return array_arg(strides(step.batch, operand), kBatchRank); };
   const auto* const plain = std::get_if<Attention>(&request.rop.attrs);
   const float scale = plain ? plain->scale : std::get<StepAttention>(request.rop.attrs).scale;
@@ -226,10 +224,15 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
   const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepGroups &&
                             is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
-  const auto words = [&](StepOperand operand, int bit) { return words_use(request.graph, step.tensors[operand], bit); };
+  const auto words = [&](StepOperand operand, int bit, const char* name) {
+    return words_use(request.graph, step.tensors[operand], bit, name);
+  };
   phase.awaits_all_or_none = true;
-  if (awaits_words) phase.may_await = {words(kQ, rk::kStepQBit), words(kK, rk::kStepKBit), words(kV, rk::kStepVBit)};
-  if (shares == 1) phase.may_publish = {words(kOut, rk::kStepOutBit)};
+  if (awaits_words) {
+    phase.may_await = {words(kQ, rk::kStepQBit, "rk::kStepQWords"), words(kK, rk::kStepKBit, "rk::kStepKWords"),
+                       words(kV, rk::kStepVBit, "rk::kStepVWords")};
+  }
+  if (shares == 1) phase.may_publish = {words(kOut, rk::kStepOutBit, "rk::kStepOutWords")};
   append_types(request.graph, step, phase);
   phase.args_type = "rk::AttentionStepArgs";
   phase.args = arguments_of(request, step, shares);
@@ -253,7 +256,7 @@ Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
   phase.body = "rk::attention_step_sum";
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(size)}, {"WORDS", "0"}};
-  phase.may_publish = {words_use(request.graph, step.tensors[kOut], rk::kStepOutBit)};
+  phase.may_publish = {words_use(request.graph, step.tensors[kOut], rk::kStepOutBit, "rk::kStepOutWords")};
   if (is_narrow(type_of(request.graph, step, kOut)))
     phase.template_args.emplace_back("Out", value_type(type_of(request.graph, step, kOut)));
   phase.args_type = "rk::AttentionStepArgs";

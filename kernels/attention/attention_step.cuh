@@ -30,7 +30,7 @@
 
 namespace rk {
 
-struct AttentionStepArgs {
+struct AttentionStepArgs {                                 // in tables
   TensorRef out_words;                                     // with kStepOutWords
   TensorRef out, q, k, v, past_k, past_v, bias, cos, sin;  // past_k, past_v, bias, cos and sin may be null
   TensorRef shares;                                        // what is stored of each rTask where a query has several
@@ -48,7 +48,6 @@ struct AttentionStepArgs {
   float scale;
   int32_t weightless;  // AttentionWeightless
 };
-static_assert(sizeof(AttentionStepArgs) <= 768, "an argument slot has 768 bytes");
 
 template <int kSize>
 struct StepShape {

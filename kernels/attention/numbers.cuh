@@ -5,10 +5,10 @@
 
 namespace rk {
 
-inline constexpr int kAttentionBatchRank = 4;
-inline constexpr int kAttentionRows = 16;     // queries of a group
-inline constexpr int kAttentionWarpKeys = 8;  // keys of a warp at a time
-inline constexpr int kAttentionWarps = 8;     // of a rTask, however many groups it has
+inline constexpr int kAttentionBatchRank = 4;  // in tables
+inline constexpr int kAttentionRows = 16;      // queries of a group
+inline constexpr int kAttentionWarpKeys = 8;   // keys of a warp at a time
+inline constexpr int kAttentionWarps = 8;      // of a rTask, however many groups it has
 inline constexpr int kAttentionLargestSize = 128;
 
 // attention_columns: columns of the results that all warps put into shared memory at a time, to be added. attention_pitch: words from one
@@ -19,7 +19,7 @@ constexpr int attention_work_bytes(int size) { return kAttentionWarps * kAttenti
 
 // What attention_rows adds to the scores: nothing; one number for each key, the same for all queries of a rTask (a mask of keys), which
 // lies in shared memory; or a number for each query and key.
-enum AttentionBias { kNoBias = 0, kBiasOfKeys = 1, kBiasOfScores = 2 };
+enum AttentionBias { kNoBias = 0, kBiasOfKeys = 1, kBiasOfScores = 2 };  // in tables
 
 // attention_rows. A row of K or V is cells of 16 bytes; a stage is so many keys' rows of both: 4 stages of 32 or 16 keys, or 2 of 64, which
 // are multiplied at once where a warp has the registers for their scores.
@@ -61,8 +61,9 @@ inline constexpr int kAttentionFewSize = 32, kAttentionFewKeys = 64;
 // attention_step: groups of eight threads, keys that a group has at a time, and words of a share (the weighted sum of values, the largest
 // score, the sum of weights), up to 16 bytes.
 inline constexpr int kStepGroups = 32;
-enum StepBits : int { kStepQBit, kStepKBit, kStepVBit, kStepOutBit };  // of its WORDS
-inline constexpr uint32_t kStepInWords = 1u << kStepQBit | 1u << kStepKBit | 1u << kStepVBit, kStepOutWords = 1u << kStepOutBit;
+enum StepBits : int { kStepQBit, kStepKBit, kStepVBit, kStepOutBit };  // of its WORDS; in tables
+inline constexpr uint32_t kStepQWords = 1u << kStepQBit, kStepKWords = 1u << kStepKBit, kStepVWords = 1u << kStepVBit;  // in tables
+inline constexpr uint32_t kStepInWords = kStepQWords | kStepKWords | kStepVWords, kStepOutWords = 1u << kStepOutBit;    // in tables
 constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
 constexpr int attention_step_words(int size) { return size + 4; }
 constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }

@@ -9,7 +9,7 @@ namespace rk {
 
 // How rows of q, k, v and out lie. kVectors: whole groups of four aligned elements; kWholeVectors: that, and the rows have all kSize
 // elements; kElements: any way.
-enum AttentionRows : int { kElements, kVectors, kWholeVectors };
+enum AttentionRows : int { kElements, kVectors, kWholeVectors };  // in tables
 
 RK_INLINE float exp_fast(float x) { return exp2_fast(x * kLog2E); }
 

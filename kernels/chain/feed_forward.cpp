@@ -200,12 +200,11 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   if (f.op.normalize_result) phase.template_args.emplace_back("NORMALIZES_RESULT", "true");
   if (f.residual.valid() && graph.tensor(f.residual).dtype != z)
     phase.template_args.emplace_back("Added", value_type(graph.tensor(f.residual).dtype));
-  const auto tensor = [](TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); };
   phase.args_type = "rk::FeedForwardArgs";
-  phase.args = {{"in", tensor(f.x)},
-                {"residual", tensor(f.residual)},
-                {"out", tensor(f.z)},
-                {"kept", tensor(f.kept)},
+  phase.args = {{"in", tensor_arg(f.x)},
+                {"residual", tensor_arg(f.residual)},
+                {"out", tensor_arg(f.z)},
+                {"kept", tensor_arg(f.kept)},
                 {"second", ArgValue{PackedArg{ring_bytes(f, members)}}},
                 {"constants", ArgValue{PackedArg{ring_bytes(f, members) + second_bytes(f, members)}}},
                 {"in_row", arg(f.x_row)},

@@ -36,7 +36,7 @@
 
 namespace rk {
 
-struct FeedForwardArgs {
+struct FeedForwardArgs {                  // in tables
   TensorRef in, residual, out, kept;      // residual, kept: or null
   TensorRef second;                       // weights of the second product: boxes of 64 columns of y, member after member
   TensorRef constants;                    // the bias of y, of all members; behind it that of z; its scale and shift (NORMALIZES_RESULT)
@@ -50,7 +50,6 @@ struct FeedForwardArgs {
   int32_t turns;  // of the second product's loop: tiles / turn_boxes, which as a constant would be unrolled
   Divisor tiles;
 };
-static_assert(sizeof(FeedForwardArgs) <= 768, "an argument slot has 768 bytes");
 
 // The same for the body.
 template <int K, int H, int C>

@@ -322,11 +322,21 @@ ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
   const TensorId out = l == 0 ? p.y : p.z;
   const Epilogue& e = p.epilogue[l];
   const int64_t unit = p.narrow ? 16 : 8;
-  return ArgValue{ArgList{out.valid() ? arg(TensorArg{out}) : null_arg(), clip_arg(e, false), arg(static_cast<int64_t>(e.activation)),
-                          float_arg(e.a), float_arg(e.b), arg(l == 0 ? p.y_pixel : p.z_pixel), arg(part.channels),
-                          arg(l == 0 ? ceil_div(part.channels, unit) * unit : part.channels), arg(part.warps_m),
-                          arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(part.warps_k)))), arg(p.units(l)),
-                          arg(part.steps), arg(part.chunk_steps), arg(part.step_bytes), arg(part.padded_channels)}};
+  return struct_arg({{"out", tensor_arg(out)},
+                     {"clip", clip_arg(e, false)},
+                     {"activation", activation_arg(e.activation)},
+                     {"a", float_arg(e.a)},
+                     {"b", float_arg(e.b)},
+                     {"out_pixel", arg(l == 0 ? p.y_pixel : p.z_pixel)},
+                     {"channels", arg(part.channels)},
+                     {"written", arg(l == 0 ? ceil_div(part.channels, unit) * unit : part.channels)},
+                     {"warps_m", arg(part.warps_m)},
+                     {"warps_k_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(part.warps_k))))},
+                     {"units", arg(p.units(l))},
+                     {"steps", arg(part.steps)},
+                     {"chunk_steps", arg(part.chunk_steps)},
+                     {"step_bytes", arg(part.step_bytes)},
+                     {"padded", arg(part.padded_channels)}});
 }
 
 Phase phase_of(const Request& request, const Pair& p, const Config& c) {
@@ -345,7 +355,7 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
     phase.template_args.emplace_back("ACTIVATION", activation == Activation::silu ? "rk::kSilu" : "rk::kHardSwish");
   phase.args_type = "rk::PointwisePairArgs";
   phase.args = {{"product", ArgValue{ArgList{product_arg(p, c, 0), product_arg(p, c, 1)}}},
-                {"residual", p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg()},
+                {"residual", tensor_arg(p.residual)},
                 {"constants", ArgValue{PackedArg{ring_bytes(p, c)}}},
                 {"residual_pixel", arg(p.residual_pixel)},
                 {"pixels", arg(p.pixels)},

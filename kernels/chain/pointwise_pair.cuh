@@ -32,9 +32,9 @@
 namespace rk {
 
 // One of the two products.
-struct PairedProduct {
-  TensorRef out;  // null: y is not stored
-  ClipArgs clip;  // the activation
+struct PairedProduct {  // in tables
+  TensorRef out;        // null: y is not stored
+  ClipArgs clip;        // the activation
   int32_t activation;
   float a, b;
   int32_t out_pixel;  // elements of out from a pixel to the next
@@ -47,7 +47,7 @@ struct PairedProduct {
   int32_t padded;       // channels, in whole blocks of warps
 };
 
-struct PointwisePairArgs {
+struct PointwisePairArgs {  // in tables
   PairedProduct product[2];
   TensorRef residual;  // or null
   // For each product, of all its padded channels: the factors of the sums (tf32 only), then the bias. The first product's come first, then
@@ -62,7 +62,6 @@ struct PointwisePairArgs {
   int32_t sums_over_y;            // 1: the second product's sums lie where y was
   Divisor tiles;
 };
-static_assert(sizeof(PointwisePairArgs) <= 768, "an argument slot has 768 bytes");
 
 // What one warp computes of either product.
 template <class In, int NT>

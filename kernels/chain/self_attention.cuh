@@ -26,7 +26,7 @@
 
 namespace rk {
 
-struct SelfAttentionArgs {
+struct SelfAttentionArgs {  // in tables
   TensorRef in, out;
   TensorRef constants;  // of each head, and each two neighbouring columns: sums of weights, biases
   TensorRef scores;     // what is added to them times log2(e) but finite, and -inf where there is no key: pieces as lanes have them
@@ -44,7 +44,6 @@ struct SelfAttentionArgs {
   int32_t made_at, merged_at, scores_at, constants_at, norms_at, table_at;
   Divisor groups;  // rTasks of a head
 };
-static_assert(sizeof(SelfAttentionArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Value>
 using SelfSums = BoxSums<Value, kSelfColumns / 8>;

@@ -238,7 +238,7 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
   phase.args_type = "rk::DepthwiseStripsArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"clip", clip_arg(rop.epilogue, false)},
-                {"bias", bias.valid() ? arg(TensorArg{bias}) : null_arg()},
+                {"bias", tensor_arg(bias)},
                 {"weights", ArgValue{PackedArg{0}}},
                 {"pitch", arg(pitch_of(window.channels))},
                 {"out_height", arg(window.out_height)},

@@ -13,7 +13,7 @@
 
 namespace rk {
 
-struct DepthwiseArgs {
+struct DepthwiseArgs {  // in tables
   alignas(16) float zeros[4];
   WindowArgs window;
   EpilogueArgs epilogue;
@@ -22,7 +22,6 @@ struct DepthwiseArgs {
   int32_t channels, pitch;
   Divisor groups;  // of channels; window.channel_blocks counts the vectors of one group
 };
-static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 // As window_item, but in the order that Window::by_columns asks for.
 template <int kVector>

@@ -139,8 +139,8 @@ Phase phase_of(const Request& request, const Tiled& t) {
   if (t.rounded.valid()) phase.template_args.emplace_back("kRounds", "true");
   phase.args_type = "rk::DepthwiseBoxesArgs";
   phase.args = {{"out", arg(TensorArg{w.out})},
-                {"kept", t.kept.valid() ? arg(TensorArg{t.kept}) : null_arg()},
-                {"rounded", t.rounded.valid() ? arg(TensorArg{t.rounded}) : null_arg()},
+                {"kept", tensor_arg(t.kept)},
+                {"rounded", tensor_arg(t.rounded)},
                 {"out_strides", array_arg({w.out_strides[0], w.out_strides[2], w.out_strides[3]})},
                 {"channels", arg(w.channels)},
                 {"grid_h", arg(w.out_height)},

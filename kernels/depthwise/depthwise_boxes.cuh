@@ -26,19 +26,18 @@
 
 namespace rk {
 
-struct DepthwiseBoxesArgs {
-  TensorRef out, kept;     // kept: moments [pixel][part]{mean, squares} of the results' pixels, or none
-  TensorRef rounded;       // as out, or none
-  int32_t out_strides[3];  // elements: image, row, column
-  int32_t channels;        // of the map
-  int32_t grid_h, grid_w;  // of the results
+struct DepthwiseBoxesArgs {  // in tables
+  TensorRef out, kept;       // kept: moments [pixel][part]{mean, squares} of the results' pixels, or none
+  TensorRef rounded;         // as out, or none
+  int32_t out_strides[3];    // elements: image, row, column
+  int32_t channels;          // of the map
+  int32_t grid_h, grid_w;    // of the results
   int32_t tile_h;
   int32_t parts_log2;  // no more parts than slots / tile_h
   int32_t kept_parts;  // moments of a pixel
   ClipArgs clip;       // the activation, where no moments are kept; no residual
   Divisor tiles, tiles_w, tiles_h;
 };
-static_assert(sizeof(DepthwiseBoxesArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, int kTaps, int kPixels, bool kKeeps, class In, class Out, bool kRounds>
 struct DepthwiseTile {

@@ -18,15 +18,14 @@
 
 namespace rk {
 
-struct DepthwiseStripsArgs {
-  WindowArgs window;  // window.rows counts strips, window.channel_blocks the vectors of one group
+struct DepthwiseStripsArgs {  // in tables
+  WindowArgs window;          // window.rows counts strips, window.channel_blocks the vectors of one group
   ClipArgs clip;
   TensorRef bias, weights;  // weights: [tap][pitch]
   int32_t pitch;
   int32_t out_height, strip;
   Divisor groups;  // of channels
 };
-static_assert(sizeof(DepthwiseStripsArgs) <= 768, "an argument slot has 768 bytes");
 
 // The row of kSeen vectors that is fetched next.
 template <class In, int kSeen, int kThreads>

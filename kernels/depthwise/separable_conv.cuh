@@ -31,7 +31,7 @@
 
 namespace rk {
 
-struct SeparableConvArgs {
+struct SeparableConvArgs {  // in tables
   TensorRef out;
   EpilogueArgs epilogue;  // bias: padded to whole blocks; residual strides: image, channel, h, w
   ClipArgs clip;          // the epilogue's activation

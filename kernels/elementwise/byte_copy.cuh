@@ -7,7 +7,7 @@
 
 namespace rk {
 
-struct ByteCopyArgs {
+struct ByteCopyArgs {  // in tables
   TensorRef out, in;
   uint32_t words, words_per_rtask, tail_bytes;
 };

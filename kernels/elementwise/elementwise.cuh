@@ -20,12 +20,12 @@
 
 namespace rk {
 
-struct ChainStep {
+struct ChainStep {  // in tables
   uint8_t op, x, y, z;
   uint8_t to;  // temporary that keeps the result, as an operand code; 0 = none
 };
 
-struct ElementwiseArgs {
+struct ElementwiseArgs {  // in tables
   TensorRef out;
   TensorRef inputs[kChainInputs];
   int32_t out_strides[kChainRank];
@@ -42,7 +42,6 @@ struct ElementwiseArgs {
   ChainStep chain[kChainSteps];
   float constants[kChainConstants];
 };
-static_assert(sizeof(ElementwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int64_t chain_offset(const ElementwiseArgs& args, const int32_t* strides, uint32_t element) {
   if (args.rank <= 1) return static_cast<int64_t>(element) * strides[0];

@@ -10,7 +10,7 @@
 
 namespace rk {
 
-struct IndexedCopyArgs {
+struct IndexedCopyArgs {  // in tables
   TensorRef out, in;
   TensorRef tables;                // int32 offsets in elements
   int32_t out_strides[kCopyRank];  // dimensions in the output's memory order, outermost first
@@ -24,7 +24,6 @@ struct IndexedCopyArgs {
   uint32_t items_per_rtask;
   float value;
 };
-static_assert(sizeof(IndexedCopyArgs) <= 768, "an argument slot has 768 bytes");
 
 struct CopyPlace {
   int64_t out, in;

@@ -12,7 +12,7 @@ inline constexpr uint32_t kNarrowOut = 1u << 31;
 
 // --- indexed_copy --------------------------------------------------------------------------------------------------------
 
-inline constexpr int kCopyRank = 8;
+inline constexpr int kCopyRank = 8;             // in tables
 inline constexpr int32_t kOutside = INT32_MIN;  // in a table: the constant, not x
 
 }  // namespace rk

@@ -6,11 +6,10 @@
 
 namespace rk {
 
-struct TypedPadArgs {
+struct TypedPadArgs {  // in tables
   IndexedCopyArgs copy;
   uint32_t value_low, value_high;  // bits of the constant
 };
-static_assert(sizeof(TypedPadArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class Cell>
 RK_BODY void typed_pad(const Task<Veu>& caller) {

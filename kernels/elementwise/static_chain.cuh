@@ -20,7 +20,7 @@
 
 namespace rk {
 
-struct StaticChainArgs {
+struct StaticChainArgs {  // in tables
   TensorRef out;
   TensorRef inputs[kStaticInputs];
   int32_t out_row;
@@ -30,7 +30,6 @@ struct StaticChainArgs {
   uint32_t groups, groups_per_rtask;
   float constants[kStaticConstants];
 };
-static_assert(sizeof(StaticChainArgs) <= 768, "an argument slot has 768 bytes");
 
 // The group `column` of a row that starts at `from`.
 template <class In>

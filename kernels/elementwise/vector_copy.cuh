@@ -11,14 +11,13 @@
 
 namespace rk {
 
-struct VectorCopyArgs {
+struct VectorCopyArgs {  // in tables
   TensorRef out, in;
   int32_t out_strides[kChainRank], in_strides[kChainRank];  // elements; of the innermost dimension those of a group
   Divisor divisors[kChainRank - 1];                         // extents of dimensions 1.., the innermost in groups
   uint32_t rank;
   uint32_t groups, groups_per_rtask;
 };
-static_assert(sizeof(VectorCopyArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class In, class Out, int kGroups>
 RK_BODY void vector_copy(const Task<Veu>& caller) {

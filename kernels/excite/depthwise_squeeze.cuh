@@ -13,7 +13,7 @@
 
 namespace rk {
 
-struct DepthwiseSqueezeArgs {
+struct DepthwiseSqueezeArgs {  // in tables
   alignas(16) float zeros[4];
   TensorRef in, out;
   SqueezeProductArgs product;
@@ -25,7 +25,6 @@ struct DepthwiseSqueezeArgs {
   int32_t activation;
   float a, b;
 };
-static_assert(sizeof(DepthwiseSqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
 // The activations that networks have here, four values at a time; the rarer ones are out of line.
 RK_INLINE float4 squeeze_activate(int32_t kind, const float4& v, float a, float b) {

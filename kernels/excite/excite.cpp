@@ -135,20 +135,21 @@ double body_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_
 // Makes the phase one that begins with sums of channels.
 void add_first(const Excitation& e, const Chunks& chunks, Phase& phase) {
   const auto log2 = [](int64_t lanes) { return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(lanes))); };
-  ArgList excite;
-  for (Arg& a : phase.args) excite.push_back(a.name == "lanes_log2" ? arg(log2(e.first_lanes())) : std::move(a.value));
+  for (Arg& a : phase.args) {
+    if (a.name == "lanes_log2") a.value = arg(log2(e.first_lanes()));
+  }
   phase.body = "rk::excite_of_sums";
   phase.awaits_inputs = true;
   phase.args_type = "rk::ExciteOfSumsArgs";
-  phase.args = {{"excite", ArgValue{std::move(excite)}},
+  phase.args = {{"excite", struct_arg(std::move(phase.args))},
                 {"sums_lanes_log2", arg(log2(e.lanes()))},
                 {"first_cells", arg(chunks.first_cells)},
                 {"first_chunks", arg(chunks.first_count)},
                 {"work_at", arg(gate_bytes_of(e, chunks))}};
 }
 
-ArgValue activation_arg(const ActivationCall& call) {
-  return ArgValue{ArgList{arg(static_cast<int64_t>(call.kind)), float_arg(call.a), float_arg(call.b)}};
+ArgValue call_arg(const ActivationCall& call) {
+  return struct_arg({{"kind", activation_arg(call.kind)}, {"a", float_arg(call.a)}, {"b", float_arg(call.b)}});
 }
 
 RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& chunks, int64_t tiles, bool narrow) {
@@ -184,8 +185,8 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
                 {"tiles", divisor_arg(tiles)},
                 {"blocks", divisor_arg(e.map.blocks())},
                 {"width", divisor_arg(in_a_row(in) && in_a_row(out) ? e.map.pixels() : e.map.width)},
-                {"hidden_activation", activation_arg(op.hidden)},
-                {"gate", activation_arg(op.gate)}};
+                {"hidden_activation", call_arg(op.hidden)},
+                {"gate", call_arg(op.gate)}};
   phase.rtasks = e.map.images * e.map.blocks() * tiles;
   phase.work_bytes = work_bytes_of(e, chunks);
   phase.ring = {chunks.bytes(e, narrow), chunks.all(), tiles, e.map.blocks()};

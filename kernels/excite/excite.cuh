@@ -21,12 +21,12 @@ namespace rk {
 struct ExciteColumn {
   float scale, bias;
 };
-struct ExciteActivation {
+struct ExciteActivation {  // in tables
   int32_t kind;
   float a, b;
 };
 
-struct ExciteArgs {
+struct ExciteArgs {  // in tables
   TensorRef in, out, sums;
   int32_t in_strides[4], out_strides[4];  // image, channel, row, column
   int32_t sums_image, sums_part, parts;
@@ -37,13 +37,11 @@ struct ExciteArgs {
   Divisor tiles, blocks, width;  // rTask = (image * blocks + block) * tiles + tile
   ExciteActivation hidden_activation, gate;
 };
-static_assert(sizeof(ExciteArgs) <= 768, "an argument slot has 768 bytes");
-struct ExciteOfSumsArgs {
+struct ExciteOfSumsArgs {  // in tables
   ExciteArgs excite;
   int32_t sums_lanes_log2;                     // as lanes_log2, four channels each; lanes_log2 itself: threads, a hidden value each
   int32_t first_cells, first_chunks, work_at;  // cells of a chunk; chunks ahead of the others; bytes of work before the sums
 };
-static_assert(sizeof(ExciteOfSumsArgs) <= 768, "an argument slot has 768 bytes");
 
 // What excite_sum adds up: `parts` rows of `count` values, a multiple of four.
 struct ExciteParts {

@@ -92,9 +92,17 @@ int64_t items_of(const Squeezing& s, int64_t pixels) { return std::min(s.op->row
 
 ArgValue product_arg(const Graph& graph, const Squeezing& s, int64_t chunk_rows) {
   const Tensor& sums = graph.tensor(s.sums);
-  return ArgValue{ArgList{arg(TensorArg{s.sums}), arg(sums.place.strides[0]), arg(sums.place.strides[2]), arg(s.hidden),
-                          arg(padded_hidden(s.hidden)), arg(s.map.channels), arg(chunk_rows), arg(ceil_div(s.hidden, chunk_rows)),
-                          arg(s.first_bytes()), divisor_arg(s.tiles), divisor_arg(s.map.blocks())}};
+  return struct_arg({{"sums", arg(TensorArg{s.sums})},
+                     {"sums_image", arg(sums.place.strides[0])},
+                     {"sums_part", arg(sums.place.strides[2])},
+                     {"hidden", arg(s.hidden)},
+                     {"padded_hidden", arg(padded_hidden(s.hidden))},
+                     {"channels", arg(s.map.channels)},
+                     {"chunk_rows", arg(chunk_rows)},
+                     {"chunks", arg(ceil_div(s.hidden, chunk_rows))},
+                     {"chunk_first", arg(s.first_bytes())},
+                     {"tiles", divisor_arg(s.tiles)},
+                     {"blocks", divisor_arg(s.map.blocks())}});
 }
 
 void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, DepthwiseItem item, bool narrow, Phase& phase) {

@@ -19,7 +19,7 @@
 
 namespace rk {
 
-struct SqueezeProductArgs {
+struct SqueezeProductArgs {  // in tables
   TensorRef sums;
   int32_t sums_image, sums_part;  // strides; the stride of hidden values is 1
   int32_t hidden, padded_hidden, channels;
@@ -27,14 +27,13 @@ struct SqueezeProductArgs {
   Divisor tiles, blocks;                    // rTask = (image * blocks + block) * tiles + tile
 };
 
-struct SqueezeArgs {
+struct SqueezeArgs {  // in tables
   TensorRef in;
   SqueezeProductArgs product;
   int32_t in_strides[4];  // image, channel, row, column
   int32_t height, rows;   // of a tile
   Divisor width;
 };
-static_assert(sizeof(SqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
 // Where a rTask is in the map, and where a thread is in the rTask's block of channels.
 struct SqueezePlace {

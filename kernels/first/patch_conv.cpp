@@ -237,15 +237,13 @@ bool is_plain(const Graph& graph, const ROperator& rop, const Product& p) {
 }
 
 ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
-  const Epilogue& e = rop.epilogue;
-  float low = e.a, high = e.b;
+  Epilogue e = rop.epilogue;
   if (c.plain != 0 && e.activation != Activation::clip) {
-    low = e.activation == Activation::relu ? 0 : -std::numeric_limits<float>::infinity();
-    high = std::numeric_limits<float>::infinity();
+    e.a = e.activation == Activation::relu ? 0 : -std::numeric_limits<float>::infinity();
+    e.b = std::numeric_limits<float>::infinity();
   }
-  return ArgValue{ArgList{ArgValue{PackedArg{ring_bytes(p, c)}}, p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
-                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
-                          arg(int64_t{p.residual_after_activation}), float_arg(low), float_arg(high)}};
+  return epilogue_arg(e, ArgValue{PackedArg{ring_bytes(p, c)}}, tensor_arg(p.residual), to_vector(p.residual_strides),
+                      p.residual_after_activation);
 }
 
 std::vector<Arg> args_of(const Request& request, const ROperator& conv, const Product& p, const PatchPlan& c) {

@@ -26,7 +26,7 @@
 
 namespace rk {
 
-struct PatchConvArgs {
+struct PatchConvArgs {  // in tables
   TensorRef in, out;
   EpilogueArgs epilogue;  // bias: padded to whole blocks, never null; residual strides: image, channel, h, w; PLAIN: a and b are limits
   PixelStrides in_strides, out_strides;
@@ -42,7 +42,6 @@ struct PatchConvArgs {
   Divisor tiles_w, tiles_h, images;     // of the rTask index
   Divisor columns;                      // of the tile
 };
-static_assert(sizeof(PatchConvArgs) <= 768, "an argument slot has 768 bytes");
 
 // Where a rTask is: its first output pixel (oh, ow), and that pixel's first tap (y, x) in the input.
 struct PatchPlace {

@@ -15,13 +15,12 @@
 
 namespace rk {
 
-struct PatchNormalizeArgs {
-  PatchConvArgs conv;      // no residual, no activation
-  TensorRef scale, shift;  // padded as the bias is
+struct PatchNormalizeArgs {  // in tables
+  PatchConvArgs conv;        // no residual, no activation
+  TensorRef scale, shift;    // padded as the bias is
   float inverse_channels, epsilon;
   int32_t h_steps[4], w_steps[4];  // ORDERED: of each digit, in elements
 };
-static_assert(sizeof(PatchNormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int32_t place_of_digits(int32_t v, const int32_t (&steps)[4]) {
   return (v & 1) * steps[0] + (v >> 1 & 1) * steps[1] + (v >> 2 & 1) * steps[2] + (v >> 3) * steps[3];

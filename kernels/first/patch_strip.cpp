@@ -223,7 +223,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const StripPl
       {"patch_bytes", arg(patch_bytes(p, c))},
       {"tiles", arg(tiles_of(p, c))},
       {"turns", arg(c.turns)},
-      {"activation", arg(static_cast<int64_t>(e.activation))},
+      {"activation", activation_arg(e.activation)},
       {"low", float_arg(clips                              ? e.a
                         : e.activation == Activation::relu ? 0
                                                            : -infinity)},

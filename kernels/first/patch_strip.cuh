@@ -23,7 +23,7 @@
 
 namespace rk {
 
-struct PatchStripArgs {
+struct PatchStripArgs {              // in tables
   TensorRef in, out, weights, bias;  // bias: padded to whole blocks of channels
   PixelStrides in_strides, out_strides;
   int32_t in_h, in_w, out_h, out_w, channels;

@@ -14,14 +14,13 @@
 
 namespace rk {
 
-struct MaxUnpoolArgs {
+struct MaxUnpoolArgs {  // in tables
   TensorRef out, in, indices;
   Nest out_nest, in_nest, index_nest;  // each row by row
   int32_t out_strides[kNestRank], in_strides[kNestRank], index_strides[kNestRank];
   uint32_t elements, elements_per_rtask;  // of y
   uint32_t elements_in;
 };
-static_assert(sizeof(MaxUnpoolArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int64_t max_unpool_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
   int64_t offset = 0;

@@ -12,14 +12,13 @@
 
 namespace rk {
 
-struct PoolArgs {
+struct PoolArgs {  // in tables
   WindowArgs window;
   EpilogueArgs epilogue;
   int32_t average;
   int32_t counted_height, counted_width;  // a tap counts up to here, from the first input element on
   int32_t count_pads;
 };
-static_assert(sizeof(PoolArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE float pool_one(bool average, float acc, float v) { return average ? acc + v : (v != v || v > acc ? v : acc); }
 

@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct PoolIndicesArgs {
+struct PoolIndicesArgs {  // in tables
   TensorRef out, in;
   Nest nest;  // of the output: image, channel, plane, row, column
   int32_t out_strides[5], in_strides[5];
@@ -17,7 +17,6 @@ struct PoolIndicesArgs {
   int32_t extents[3], kernel[3], stride[3], dilation[3], pad[3];
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(PoolIndicesArgs) <= 768, "an argument slot has 768 bytes");
 
 // The taps of one dimension of a window that lie inside of x: `at` is the coordinate of the next one, `left` how many there are.
 struct PoolTaps {

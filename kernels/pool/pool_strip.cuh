@@ -14,12 +14,11 @@
 
 namespace rk {
 
-struct PoolStripArgs {
+struct PoolStripArgs {  // in tables
   WindowArgs window;
   int32_t counted_from;                   // an average counts the taps from this coordinate on
   int32_t counted_height, counted_width;  // and below these
 };
-static_assert(sizeof(PoolStripArgs) <= 768, "an argument slot has 768 bytes");
 
 // Combines acc and v. For a place outside of the input, an average adds nothing; a maximum gets the nearest input as v, which changes
 // nothing, since that input is in the same window.

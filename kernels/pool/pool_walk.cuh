@@ -14,13 +14,12 @@
 
 namespace rk {
 
-struct PoolWalkArgs {
+struct PoolWalkArgs {                     // in tables
   WindowArgs window;                      // `rows` divides by the number of items below each other
   int32_t counted_from;                   // an average counts the taps from this coordinate on
   int32_t counted_height, counted_width;  // and below these
   int32_t lines, out_height;
 };
-static_assert(sizeof(PoolWalkArgs) <= 768, "an argument slot has 768 bytes");
 
 // The channels of an item at one pixel: 16 bytes.
 template <class Value>

@@ -10,7 +10,7 @@
 
 namespace rk {
 
-struct DirectArgs {
+struct DirectArgs {  // in tables
   WindowArgs window;
   EpilogueArgs epilogue;
   TensorRef weights;
@@ -19,7 +19,6 @@ struct DirectArgs {
   int32_t group_channels;
   Divisor group_outputs;
 };
-static_assert(sizeof(DirectArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE float4 scaled(const float4& acc, float x, const float4& w) {
   return float4{acc.x + x * w.x, acc.y + x * w.y, acc.z + x * w.z, acc.w + x * w.w};

@@ -188,10 +188,8 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const Config&
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
-      {"epilogue",
-       ArgValue{ArgList{null_arg(), p.residual.valid() ? ArgValue{WordsArg{p.residual, rk::kGemvResidualBit}} : null_arg(),
-                        array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
-                        arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
+      {"epilogue", epilogue_arg(e, null_arg(), p.residual.valid() ? ArgValue{WordsArg{p.residual, rk::kGemvResidualBit}} : null_arg(),
+                                {p.residual_strides.begin(), p.residual_strides.end()}, p.residual_after_activation)},
       {"columns", columns},
       {"in_rows", rows(p.in, p.in_strides, p.stride[0], p.stride[1])},
       {"out_rows", rows(p.out, p.out_strides, 1, 1)},
@@ -334,7 +332,7 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
                          {"COLUMNS", std::to_string(row.columns)},
                          {"CHUNK_K", std::to_string(row.narrow ? row.chunk_k() : 0)},
                          {"ONE", row.narrow && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
-                         {"ACTIVATION", std::to_string(static_cast<int>(request.rop.epilogue.activation))},
+                         {"ACTIVATION", activation_text(request.rop.epilogue.activation)},
                          {"RESIDUAL", residual_of(p)}};
   phase.args = args_of(request, p, tile.config, row.packed_k(), row.groups, null_arg());
   if (is_of_rows(request.rop)) {

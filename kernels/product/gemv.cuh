@@ -27,7 +27,7 @@ struct GemvColumn {
   float scale, bias;  // 1 and 0 where there are none
 };
 
-struct GemvArgs {
+struct GemvArgs {  // in tables
   TensorRef in;
   TensorRef out;
   EpilogueArgs epilogue;                              // residual_strides[1] only; the bias is in `columns`
@@ -39,7 +39,6 @@ struct GemvArgs {
   int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
   int32_t turns;                          // blocks of 8 * COLUMNS columns that a rTask takes one after another; gemv.cuh: 1
 };
-static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
 // Starts the copy of in[row][first, first + piece_k) for all rows. Behind the end of k zeros are stored.
 template <class Veu, int ROWS, bool VECTOR, class In>

@@ -170,8 +170,8 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
   phase.args_type = "rk::GemvOfRowsArgs";
   const TensorId out = request.rop.outputs[0], residual = request.rop.epilogue.residual;
-  phase.may_publish = {words_use(request.graph, out, rk::kGemvOutBit)};
-  if (residual.valid()) phase.may_await.push_back(words_use(request.graph, residual, rk::kGemvResidualBit));
+  phase.may_publish = {words_use(request.graph, out, rk::kGemvOutBit, "rk::kGemvOutWords")};
+  if (residual.valid()) phase.may_await.push_back(words_use(request.graph, residual, rk::kGemvResidualBit, "rk::kGemvResidualWords"));
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"out_words", ArgValue{WordsArg{out, rk::kGemvOutBit, /*else_null=*/true}}},
                 {"inputs", ArgValue{std::move(places)}},

@@ -26,7 +26,7 @@
 
 namespace rk {
 
-struct GemvOfRowsArgs {
+struct GemvOfRowsArgs {                        // in tables
   GemvArgs gemv;                               // in, in_rows, in_stride: not used; piece_k: k with zeros up to whole chunks
   TensorRef out_words;                         // with kGemvOutWords
   TensorRef inputs[kGemvOperands];             // or of their words, as of gemv.epilogue.residual
@@ -35,7 +35,8 @@ struct GemvOfRowsArgs {
   float constants[kStaticConstants];
   float inverse_k, epsilon;
 };
-static_assert(sizeof(GemvOfRowsArgs) <= 768, "an argument slot has 768 bytes");
+
+struct GemvNoSteps;  // in tables
 
 // The fours of k that a thread has at a time, whose loads are under way together: of some rows, some turns each.
 template <int ROWS, int TURNS>

@@ -13,12 +13,11 @@
 
 namespace rk {
 
-struct GemvOfSumsArgs {
-  GemvArgs gemv;  // in: the sums; piece_k: k with zeros up to whole chunks
+struct GemvOfSumsArgs {  // in tables
+  GemvArgs gemv;         // in: the sums; piece_k: k with zeros up to whole chunks
   int32_t parts, part_stride;
   float scale;
 };
-static_assert(sizeof(GemvOfSumsArgs) <= 768, "an argument slot has 768 bytes");
 
 // Leaves x in shared memory, rows of piece_k.
 template <class Veu, int ROWS>

@@ -22,6 +22,8 @@ RK_INLINE void gemv_step(const GemvOfRowsArgs& args, Values& values) {
 }
 
 template <int TEMPORARIES, uint64_t... STEPS>
+struct GemvSteps;  // in tables
+template <int TEMPORARIES, uint64_t... STEPS>
 struct GemvSteps {
   static constexpr bool kNone = false;
   template <int INPUTS, int COUNT>

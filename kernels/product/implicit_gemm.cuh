@@ -29,7 +29,7 @@ struct alignas(8) Tap {
   uint32_t place;  // dh in the lower half, dw in the upper; kNoTap: past the end of k, reads as zero
 };
 
-struct ImplicitGemmArgs {
+struct ImplicitGemmArgs {  // in tables
   TensorRef in;
   TensorRef taps;  // Tap[], for A_STAGES steps more than are multiplied, since they are loaded ahead
   TensorRef out;

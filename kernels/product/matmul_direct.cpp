@@ -80,7 +80,7 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
   phase.args = {{"out", arg(TensorArg{p.tensors[kOut]})},
                 {"a", arg(TensorArg{p.tensors[kA]})},
                 {"b", arg(TensorArg{p.tensors[kB]})},
-                {"c", p.tensors[kC].valid() ? arg(TensorArg{p.tensors[kC]}) : null_arg()},
+                {"c", tensor_arg(p.tensors[kC])},
                 {"epilogue", epilogue_arg(request.rop, {p.strides[kResidual].row, p.strides[kResidual].column})},
                 {"out_batch", batch(kOut)},
                 {"a_batch", batch(kA)},

@@ -12,7 +12,7 @@
 
 namespace rk {
 
-struct MatmulDirectArgs {
+struct MatmulDirectArgs {  // in tables
   TensorRef out, a, b, c;  // c may be null
   EpilogueArgs epilogue;   // residual_strides: m, n
   int32_t out_batch[kMatmulBatchRank], a_batch[kMatmulBatchRank], b_batch[kMatmulBatchRank], c_batch[kMatmulBatchRank],
@@ -26,7 +26,6 @@ struct MatmulDirectArgs {
   float alpha, beta;
   uint8_t a_vector, b_vector, out_vector;  // the dimension of stride 1 is whole groups of 16 aligned bytes
 };
-static_assert(sizeof(MatmulDirectArgs) <= 768, "an argument slot has 768 bytes");
 
 // One step of the operands in shared memory: a is [k][m], b is [k][n].
 template <int kTile>

@@ -25,7 +25,7 @@
 
 namespace rk {
 
-struct MomentConvArgs {
+struct MomentConvArgs {  // in tables
   StagedConvArgs conv;
   TensorRef column_sums;  // of each output channel, in the order of the bias
   TensorRef taken, kept;  // moments [row][part]{mean, squares} of the input's rows and of the results' rows
@@ -37,7 +37,6 @@ struct MomentConvArgs {
   int32_t exact_cells, block_cells;  // of 8 k: in a row of `exact`; of 16 bytes: in a block of weights
   TensorRef rounded;                 // as out
 };
-static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
 
 // What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor;
 // or behind the input stages where sums lie in these, since they are known before the last products are.

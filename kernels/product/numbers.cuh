@@ -8,20 +8,20 @@ namespace rk {
 inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
 inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
 inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
-inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
-inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
+inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments; in tables
+inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most; in tables
 inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
 inline constexpr int kGemvBlockK = 32;             // the same: k side by side that one warp has of a row
-inline constexpr int kMatmulBatchRank = 4;
+inline constexpr int kMatmulBatchRank = 4;         // in tables
 // Bits of its WORDS besides those of its operands: the residual, the result.
-inline constexpr int kGemvResidualBit = kGemvOperands, kGemvOutBit = kGemvOperands + 1;
-inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutWords = 1u << kGemvOutBit;
+inline constexpr int kGemvResidualBit = kGemvOperands, kGemvOutBit = kGemvOperands + 1;                    // in tables
+inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutWords = 1u << kGemvOutBit;  // in tables
 // What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
-enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
+enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };  // in tables
 // Words of shared memory behind its rows: two sums of each row in every warp.
 constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 // gemv_row: whether the residual is added, and whether before the activation or after it.
-enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };
+enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };  // in tables
 // gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
 // the mean is subtracted from place kGemvRowSums on the sums of its weights for each warp.
 inline constexpr int kGemvRowTurns = 3, kGemvRowSums = 4;

@@ -52,7 +52,6 @@ std::optional<RowThreads> threads_of(const VDevice& vdevice, const Product& p, i
   return best;
 }
 
-ArgValue ref(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
 ArgValue stride_arg(const Graph& graph, TensorId id) { return arg(id.valid() ? *row_stride(graph.tensor(id), 4) : int64_t{0}); }
 
 Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t turns) {
@@ -120,9 +119,9 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
   const TensorId residual = operand(rop, kNormalizedResidual);
   const int64_t rows = normalized_rows_of(vdevice, p);
   phase.args = {{"partial", ArgValue{ScratchArg{0}}},
-                {"residual", ref(residual)},
-                {"sum", ref(sum_of(rop))},
-                {"out", ref(rop.outputs[0])},
+                {"residual", tensor_arg(residual)},
+                {"sum", tensor_arg(sum_of(rop))},
+                {"out", tensor_arg(rop.outputs[0])},
                 {"split_stride", arg(p.rows() * partial_pitch(p))},
                 {"residual_row", stride_arg(graph, residual)},
                 {"sum_row", stride_arg(graph, sum_of(rop))},

@@ -15,7 +15,7 @@
 
 namespace rk {
 
-struct SplitKNormalizeArgs {
+struct SplitKNormalizeArgs {                // in tables
   TensorRef partial;                        // [splits][rows][a row]
   TensorRef residual, sum, out;             // the first two may be null
   int64_t split_stride;                     // of partial
@@ -27,7 +27,6 @@ struct SplitKNormalizeArgs {
   float inverse_count, epsilon;
   int32_t centered;
 };
-static_assert(sizeof(SplitKNormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, int kEach, int kParts, class In = float, class Out = float>
 RK_BODY void split_k_normalize(const Task<Veu>& caller) {

@@ -6,7 +6,7 @@
 
 namespace rk {
 
-struct StagedConvArgs {
+struct StagedConvArgs {  // in tables
   TensorRef out;
   TensorRef scale;                      // of each output channel's sums, in the order of the bias; tf32 only
   EpilogueArgs epilogue;                // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid

@@ -106,7 +106,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"vector_out", arg(whole ? vector_of(graph, p.out, p.out_strides, groups.channels) : int64_t{groups.channels % 4 == 0 ? 4 : 0})},
       {"vector_residual",
        arg(whole && p.residual.valid() ? vector_of(graph, p.residual, p.residual_strides, groups.channels) : int64_t{0})},
-      {"way", arg(static_cast<int64_t>(way_of(graph, rop, p, c, wide)))},
+      {"way", enumerator_arg(way_of(graph, rop, p, c, wide), {"kPlainWay", "kAddedWay", "kGeluWay", "kSmoothWay", "kAnyWay"})},
       {"tiles", divisor_arg(b.tiles(g))},
       {"splits", divisor_arg(c.splits)},
       {"n_blocks", divisor_arg(b.n)},
@@ -153,13 +153,11 @@ constexpr int64_t kBlocksBeside = 6;
 // Makes the phase of a convolution one that stores sums as well.
 void add_sums(const Request& request, const Product& p, const Shape& shape, Phase& phase) {
   const TensorId sums = request.rop.outputs[1];
-  ArgList conv;
-  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
   phase.header = "kernels/product/summed_conv.cuh";
   phase.body = "rk::summed_conv";
   if (p.residual.valid()) phase.template_args.emplace_back("ADDS", "true");
   phase.args_type = "rk::SummedConvArgs";
-  phase.args = {{"conv", ArgValue{std::move(conv)}},
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
                 {"sums", arg(TensorArg{sums})},
                 {"part_stride", arg(part_stride(request.graph.tensor(sums)))},
                 {"channels", arg(request.graph.tensor(sums).shape[1])}};

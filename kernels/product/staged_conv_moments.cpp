@@ -30,8 +30,6 @@ static_assert(kMomentColumns == rk::kMomentColumns);
 // More would be too many registers beside the sums.
 constexpr int64_t kMostParts = 12;
 
-ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }
-
 }  // namespace
 
 bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, Config& c) {
@@ -77,22 +75,20 @@ void take_moment_args(const Request& request, const Product& p, const Config& c,
   const TensorId taken = op != nullptr ? taken_moments(request.rop) : TensorId();
   const TensorId kept = op != nullptr ? kept_moments(request.rop) : TensorId();
   const TensorId exact = op != nullptr ? exact_rows(request.rop) : TensorId();
-  ArgList conv;
-  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
   phase.args_type = "rk::MomentConvArgs";
-  phase.args = {{"conv", ArgValue{std::move(conv)}},
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
                 {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
-                {"taken", tensor_or_null(taken)},
-                {"kept", tensor_or_null(kept)},
+                {"taken", tensor_arg(taken)},
+                {"kept", tensor_arg(kept)},
                 {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
                 {"epsilon", float_arg(op != nullptr ? op->epsilon : 0.0F)},
                 {"centered", arg(int64_t{op != nullptr && op->centered})},
-                {"exact", tensor_or_null(exact)},
+                {"exact", tensor_arg(exact)},
                 {"weights", exact.valid() ? ArgValue{PackedArg{0}} : null_arg()},
                 {"exact_cells", arg(exact.valid() ? p.in_channels / 8 : int64_t{0})},
                 {"block_cells", arg(exact.valid() ? blocks_of(p, c).chunks * c.chunk_steps * step_bytes_of(c) / 16 : int64_t{0})},
-                {"rounded", tensor_or_null(kept_rounded(request.rop))}};
+                {"rounded", tensor_arg(kept_rounded(request.rop))}};
   if (op != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 

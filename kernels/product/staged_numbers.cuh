@@ -15,8 +15,8 @@ inline constexpr uint32_t kNoTap = 0xffffffffu;  // the word of a Tap past the e
 // --- staged_conv -------------------------------------------------------------------------------------------------------
 
 inline constexpr int kWideSumPad = 8;   // kSumPad for sums of wgmma (wide_sums in kernels/product/staged_product.cuh)
-inline constexpr int kMostSteps = 160;  // of an input chunk, times teams
-inline constexpr int kMostBatch = 4;    // steps whose operands are loaded together
+inline constexpr int kMostSteps = 160;  // of an input chunk, times teams; in tables
+inline constexpr int kMostBatch = 4;    // steps whose operands are loaded together; in tables
 
 // The fewest rounds of at most `most` sums, each of a multiple of `step` pixels.
 constexpr int rounds_of(int channels, int pixels, int most, int step) {
@@ -36,7 +36,7 @@ constexpr bool groups_share_pixels(int channels, int pixels) { return channels =
 constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // How StagedResults makes its results: clamped and stored in 16 bytes, without a residual or with one that lies as they do; by finish_gelu;
 // by finish_smooth; or by finish_any.
-enum ResultsWay { kPlainWay, kAddedWay, kGeluWay, kSmoothWay, kAnyWay };
+enum ResultsWay { kPlainWay, kAddedWay, kGeluWay, kSmoothWay, kAnyWay };  // in tables
 // moment_conv: how many threads combine the moments of a row of the tile, a power of two.
 constexpr int threads_of_row(int threads, int rows) { return rows * 2 > threads ? 1 : 2 * threads_of_row(threads / 2, rows); }
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }

@@ -13,13 +13,12 @@
 
 namespace rk {
 
-struct SummedConvArgs {
+struct SummedConvArgs {  // in tables
   StagedConvArgs conv;
   TensorRef sums;
   int32_t part_stride;  // from a tile to the next, images in a row
   int32_t channels;     // of all groups; the last group may have fewer than conv.channels
 };
-static_assert(sizeof(SummedConvArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class Product, bool ADDS>
 struct SummedResults : StagedResults<Veu, Product> {

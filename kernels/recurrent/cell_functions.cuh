@@ -6,7 +6,7 @@
 
 namespace rk {
 
-struct CellFunction {
+struct CellFunction {  // in tables
   int32_t kind;
   float a, b;
 };

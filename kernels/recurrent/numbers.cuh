@@ -9,7 +9,7 @@ namespace rk {
 
 enum CellKind : int32_t { kLstm, kGru, kRnn };
 
-enum CellFunctionKind : int32_t {
+enum CellFunctionKind : int32_t {  // in tables
   kCellSigmoid,
   kCellTanh,
   kCellRelu,

@@ -75,16 +75,15 @@ bool is_vector(const Tensor& tensor, size_t dim, int64_t count) {
   return true;
 }
 
-ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
-
 ArgValue matrix_arg(const Graph& graph, TensorId id, bool vector) {
-  return ArgValue{ArgList{tensor_arg(id), arg(stride(graph, id, 0)), arg(stride(graph, id, 1)), arg(int64_t{vector})}};
+  return struct_arg(
+      {{"at", tensor_arg(id)}, {"row", arg(stride(graph, id, 0))}, {"k", arg(stride(graph, id, 1))}, {"vector", arg(int64_t{vector})}});
 }
 
 ArgValue functions_arg(const RecurrentCell& cell) {
   ArgList list;
   for (const CellFunction& f : cell.functions) {
-    list.push_back(ArgValue{ArgList{arg(static_cast<int64_t>(f.kind)), float_arg(f.a), float_arg(f.b)}});
+    list.push_back(struct_arg({{"kind", arg(static_cast<int64_t>(f.kind))}, {"a", float_arg(f.a)}, {"b", float_arg(f.b)}}));
   }
   return ArgValue{list};
 }

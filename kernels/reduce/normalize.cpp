@@ -64,8 +64,6 @@ Rows rows_of(const Graph& graph, const ROperator& rop) {
   return rows;
 }
 
-ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
-
 // x and y of any type of values, scale and bias in f32.
 bool is_possible(const Graph& graph, const ROperator& rop) {
   for (const size_t i : {size_t{1}, size_t{2}}) {

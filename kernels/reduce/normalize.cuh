@@ -12,7 +12,7 @@
 
 namespace rk {
 
-struct NormalizeArgs {
+struct NormalizeArgs {  // in tables
   RowsArgs rows;
   TensorRef scale, bias;                                    // may be null
   int32_t kept_scale[kRowsRank], reduced_scale[kRowsRank];  // strides along the dimensions of `rows`
@@ -26,7 +26,6 @@ struct NormalizeArgs {
   uint32_t pieces;
   Divisor piece;
 };
-static_assert(sizeof(NormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 enum NormalizePass : int { kFindMean, kAddSquares, kWriteNormalized, kNormalizePasses };
 

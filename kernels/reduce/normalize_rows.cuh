@@ -10,13 +10,12 @@
 
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/tile/centred_rows.cuh"
-#include "kernels/vdevice/boxes.cuh"
 #include "kernels/vdevice/task.cuh"
 #include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
-struct NormalizeRowsArgs {
+struct NormalizeRowsArgs {                                            // in tables
   TensorRef in, out, scale, bias;                                     // the last two may be null
   int32_t kept_in[kNormalizeRowsRank], kept_out[kNormalizeRowsRank];  // strides of rows, outermost dimension first
   Divisor kept_divisors[kNormalizeRowsRank - 1];
@@ -31,7 +30,6 @@ struct NormalizeRowsArgs {
   uint32_t pieces;
   Divisor piece;
 };
-static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
 
 // Where the rows of the input are: in their order, in that of a table, or several side by side in that of a table.
 enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };

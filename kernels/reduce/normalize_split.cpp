@@ -14,8 +14,6 @@ namespace {
 constexpr size_t kRank = rk::kRowsRank;
 constexpr int64_t kMomentWords = 2, kMomentBytes = 12;  // of a share in scratch; of a thread in shared memory
 
-ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
-
 bool are_multiples(const std::vector<int64_t>& values, int64_t of) {
   return std::all_of(values.begin(), values.end(), [of](int64_t value) { return value % of == 0; });
 }

@@ -13,7 +13,7 @@
 
 namespace rk {
 
-struct NormalizeSplitArgs {
+struct NormalizeSplitArgs {                                 // in tables
   RowsArgs rows;                                            // reduced elements are counted in units
   TensorRef scale, bias;                                    // may be null
   TensorRef moments;                                        // mean and squares of each share of each row
@@ -25,7 +25,6 @@ struct NormalizeSplitArgs {
   int32_t centered;
   float epsilon;
 };
-static_assert(sizeof(NormalizeSplitArgs) <= 768, "an argument slot has 768 bytes");
 
 // Of a set of elements.
 struct Moments {

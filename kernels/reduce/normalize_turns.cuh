@@ -13,7 +13,7 @@
 
 namespace rk {
 
-struct NormalizeTurnsArgs {
+struct NormalizeTurnsArgs {        // in tables
   TensorRef in, out, scale, bias;  // the last two may be null, and are with kRing
   uint32_t in_row, out_row;        // elements from one row to the next
   uint32_t rows, rows_per_rtask;
@@ -22,7 +22,6 @@ struct NormalizeTurnsArgs {
   float inverse_count, epsilon;
   int32_t centered;
 };
-static_assert(sizeof(NormalizeTurnsArgs) <= 768, "an argument slot has 768 bytes");
 
 // The sums over the 2^log2 threads of each row.
 template <int kRows>

@@ -7,12 +7,12 @@
 
 namespace rk {
 
-inline constexpr int kRowsRank = 8, kLrnRank = 6;                        // dimensions that the arguments have room for
-inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread
+inline constexpr int kRowsRank = 8, kLrnRank = 6;                        // dimensions that the arguments have room for; in tables
+inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread; in tables
 
-// What reduce does to each element, how it combines two results, and what it does to the final result.
+// What reduce does to each element, how it combines two results, and what it does to the final result; in tables
 enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };
-enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
-enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
+enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };                 // in tables
+enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };  // in tables
 
 }  // namespace rk

@@ -120,10 +120,15 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   phase.template_args = {{"kVector", std::to_string(rows.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
   add_types(types, phase);
   phase.args_type = "rk::ReduceArgs";
-  phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)}, {"rtasks_per_split", divisor_arg(rtasks)},
-                {"reduced_per_split", arg(cut.per_split)},    {"split_stride", arg(rows.rows() * rows.vector)},
-                {"prepare", arg(int64_t{formula.prepare})},   {"combine", arg(int64_t{formula.combine})},
-                {"finish", arg(int64_t{formula.finish})},     {"count", float_arg(static_cast<float>(count))}};
+  phase.args = {
+      {"rows", rows_arg(rows, in, out, per_rtask)},
+      {"rtasks_per_split", divisor_arg(rtasks)},
+      {"reduced_per_split", arg(cut.per_split)},
+      {"split_stride", arg(rows.rows() * rows.vector)},
+      {"prepare", enumerator_arg(formula.prepare, {"kPrepareNone", "kPrepareAbs", "kPrepareSquare", "kPrepareExp"})},
+      {"combine", enumerator_arg(formula.combine, {"kCombineSum", "kCombineMax", "kCombineMin", "kCombineProduct"})},
+      {"finish", enumerator_arg(formula.finish, {"kFinishNone", "kFinishDivide", "kFinishSqrt", "kFinishLog", "kFinishLogPlusMax"})},
+      {"count", float_arg(static_cast<float>(count))}};
   phase.rtasks = rtasks * cut.splits;
   phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);

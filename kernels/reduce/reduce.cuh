@@ -14,7 +14,7 @@
 
 namespace rk {
 
-struct ReduceArgs {
+struct ReduceArgs {  // in tables
   RowsArgs rows;
   Divisor rtasks_per_split;
   uint32_t reduced_per_split;
@@ -22,7 +22,6 @@ struct ReduceArgs {
   int32_t prepare, combine, finish;
   float count;  // for kFinishDivide
 };
-static_assert(sizeof(ReduceArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE float reduce_start(int32_t combine) {
   return combine == kCombineMax ? -INFINITY : combine == kCombineMin ? INFINITY : combine == kCombineProduct ? 1.0f : 0.0f;

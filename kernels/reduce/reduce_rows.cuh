@@ -6,7 +6,7 @@
 
 namespace rk {
 
-struct ReduceSumArgs {
+struct ReduceSumArgs {  // in tables
   TensorRef in, out;
   Divisor row_items;        // items of a row of the nest of kept elements (two dimensions at most)
   int32_t in_row, out_row;  // elements from one of its rows to the next
@@ -15,7 +15,6 @@ struct ReduceSumArgs {
   uint32_t items, reduced;
   float scale;
 };
-static_assert(sizeof(ReduceSumArgs) <= 768, "an argument slot has 768 bytes");
 
 // Element 0 of item `item` in a nest with these rows; items past the end repeat the last. Offsets are below 2^31 elements.
 template <uint32_t WIDTH>

@@ -74,12 +74,21 @@ int64_t rows_per_rtask(const Rows& rows, int64_t rtasks) {
 
 ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int64_t per_rtask) {
   const Loop kept = in_units(rows.kept, rows.vector);
-  return ArgValue{ArgList{in, out, array_arg(strides(kept, 0), kRank), array_arg(strides(kept, 1), kRank),
-                          array_arg(strides(rows.reduced, 0), kRank), array_arg(strides(rows.reduced, 1), kRank),
-                          divisors_arg(inner_extents(kept), kRank - 1), divisors_arg(inner_extents(rows.reduced), kRank - 1),
-                          arg(rows.rows()), arg(rows.reduced_elements()), arg(per_rtask), arg(static_cast<int64_t>(kept.size())),
-                          arg(static_cast<int64_t>(rows.reduced.size())),
-                          arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes)))), arg(int64_t{rows.lanes_first})}};
+  return struct_arg({{"in", in},
+                     {"out", out},
+                     {"kept_in", array_arg(strides(kept, 0), kRank)},
+                     {"kept_out", array_arg(strides(kept, 1), kRank)},
+                     {"reduced_in", array_arg(strides(rows.reduced, 0), kRank)},
+                     {"reduced_out", array_arg(strides(rows.reduced, 1), kRank)},
+                     {"kept_divisors", divisors_arg(inner_extents(kept), kRank - 1)},
+                     {"reduced_divisors", divisors_arg(inner_extents(rows.reduced), kRank - 1)},
+                     {"rows", arg(rows.rows())},
+                     {"reduced", arg(rows.reduced_elements())},
+                     {"rows_per_rtask", arg(per_rtask)},
+                     {"kept_rank", arg(static_cast<int64_t>(kept.size()))},
+                     {"reduced_rank", arg(static_cast<int64_t>(rows.reduced.size()))},
+                     {"lanes_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes))))},
+                     {"lanes_first", arg(int64_t{rows.lanes_first})}});
 }
 
 int64_t kept_per_thread(const Rows& rows, const VDevice& vdevice) {

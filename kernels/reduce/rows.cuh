@@ -10,7 +10,7 @@
 
 namespace rk {
 
-struct RowsArgs {
+struct RowsArgs {  // in tables
   TensorRef in, out;
   int32_t kept_in[kRowsRank], kept_out[kRowsRank];  // outermost dimension first
   int32_t reduced_in[kRowsRank], reduced_out[kRowsRank];

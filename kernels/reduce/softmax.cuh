@@ -8,12 +8,11 @@
 
 namespace rk {
 
-struct SoftmaxArgs {
+struct SoftmaxArgs {  // in tables
   RowsArgs rows;
   uint32_t kept_per_thread;  // elements per thread in shared memory, in whole batches; 0: none, x is read again
   int32_t log;
 };
-static_assert(sizeof(SoftmaxArgs) <= 768, "an argument slot has 768 bytes");
 
 enum SoftmaxPass : int { kFindLargest, kAddUp, kWrite, kSoftmaxPasses };
 

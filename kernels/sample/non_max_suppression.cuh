@@ -11,7 +11,7 @@
 
 namespace rk {
 
-struct NonMaxSuppressionArgs {
+struct NonMaxSuppressionArgs {  // in tables
   TensorRef boxes, scores, out;
   int32_t box_strides[3], score_strides[3], out_strides[3];
   Divisor classes;
@@ -19,7 +19,6 @@ struct NonMaxSuppressionArgs {
   float overlap, least_score;
   int32_t has_threshold, by_centre;
 };
-static_assert(sizeof(NonMaxSuppressionArgs) <= 768, "an argument slot has 768 bytes");
 
 inline constexpr uint32_t kNoBox = 0xffffffffu;
 

@@ -5,11 +5,11 @@
 
 namespace rk {
 
-inline constexpr int kSampleRank = 4;
+inline constexpr int kSampleRank = 4;  // in tables
 enum SampleMode { kSampleLinear, kSampleNearest, kSampleCubic };
 enum SamplePadding { kSampleZeros, kSampleBorder, kSampleReflection };
 
-inline constexpr int kResampleAxes = 3;
+inline constexpr int kResampleAxes = 3;  // in tables
 inline constexpr int32_t kResampleOutside = INT32_MIN;
 
 }  // namespace rk

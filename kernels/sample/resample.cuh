@@ -17,7 +17,7 @@ struct ResampleTap {
   float weight;
 };
 
-struct ResampleArgs {
+struct ResampleArgs {                                         // in tables
   TensorRef in, out, taps;                                    // taps: ResampleTap, packed
   Nest nest;                                                  // of the output, in items
   int32_t out_strides[kNestRank], in_strides[kNestRank];      // in_strides: 0 along the axes
@@ -26,7 +26,6 @@ struct ResampleArgs {
   uint32_t items, items_per_rtask;
   float outside;
 };
-static_assert(sizeof(ResampleArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE ResampleTap resample_tap(const ResampleTap* tap) {
   const uint2 bits = load_weight2(tap);

@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct RoiAlignArgs {
+struct RoiAlignArgs {  // in tables
   TensorRef in, rois, batch, out;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank];
@@ -22,7 +22,6 @@ struct RoiAlignArgs {
   float spatial_scale;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(RoiAlignArgs) <= 768, "an argument slot has 768 bytes");
 
 struct RoiTotal {
   float sum, largest;

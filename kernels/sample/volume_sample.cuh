@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct VolumeSampleArgs {
+struct VolumeSampleArgs {  // in tables
   TensorRef in, grid, out;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank];
@@ -21,7 +21,6 @@ struct VolumeSampleArgs {
   int32_t align_corners;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(VolumeSampleArgs) <= 768, "an argument slot has 768 bytes");
 
 template <int kMode>
 RK_INLINE float volume_sample_at(const VolumeSampleArgs& args, const float* image, const float* grid) {

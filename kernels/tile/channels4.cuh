@@ -55,7 +55,7 @@ RK_INLINE Pixel pixel_of(uint32_t m, const Divisor& pixels, const Divisor& out_w
   return {static_cast<int32_t>(image), static_cast<int32_t>(h), static_cast<int32_t>(w)};
 }
 
-struct PixelStrides {
+struct PixelStrides {  // in tables
   int32_t image, channel, h, w;
 };
 RK_INLINE int32_t offset_of(const Pixel& p, const PixelStrides& s) { return p.image * s.image + p.h * s.h + p.w * s.w; }

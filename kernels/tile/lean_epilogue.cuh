@@ -8,9 +8,9 @@
 namespace rk {
 
 // The activation of an EpilogueArgs where it is none, relu or clip: values are clamped to [low, high].
-struct ClipArgs {
-  int32_t other;  // 1: another activation
-  int32_t after;  // 1: the residual is added after the activation
+struct ClipArgs {  // in tables
+  int32_t other;   // 1: another activation
+  int32_t after;   // 1: the residual is added after the activation
   float low, high;
 };
 

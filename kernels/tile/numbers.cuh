@@ -30,17 +30,17 @@ constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
 // --- attention ---------------------------------------------------------------------------------------------------------
 
 // What a query gets whose weights are not numbers: Weightless of compiler/ir/ops.h.
-enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeightlessZero };
+enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeightlessZero };  // in tables
 
 // --- elementwise steps -------------------------------------------------------------------------------------------------
 
-inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
+inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold; in tables
 
 // Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
 inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
 
 // The same of steps that are template arguments.
-inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
+inline constexpr int kStaticInputs = 6, kStaticConstants = 8;  // in tables
 
 // Weights are mma's operand A, channels its rows. Of the channels of a warp's `tiles` tiles, the one that is row `row` of tile `tile`: rows
 // g and g + 8 of all tiles are neighbours, so that a lane has the sums of 2 * tiles neighbouring channels.

@@ -63,13 +63,9 @@ std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t gro
 std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
 
 ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
-  const Epilogue& e = rop.epilogue;
-  if (!applies)
-    return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
-  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(),
-                          p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(), array_arg(to_vector(p.residual_strides), 4),
-                          arg(static_cast<int64_t>(e.activation)), arg(int64_t{p.residual_after_activation}), float_arg(e.a),
-                          float_arg(e.b)}};
+  if (!applies) return epilogue_arg({}, null_arg(), null_arg(), {}, false);
+  return epilogue_arg(rop.epilogue, has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(), tensor_arg(p.residual),
+                      to_vector(p.residual_strides), p.residual_after_activation);
 }
 
 ArgValue clip_arg(const Epilogue& e, bool residual_after) {
@@ -77,7 +73,10 @@ ArgValue clip_arg(const Epilogue& e, bool residual_after) {
   const bool clips = e.activation == Activation::clip,
              other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
   const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
-  return ArgValue{ArgList{arg(int64_t{other}), arg(int64_t{residual_after}), float_arg(low), float_arg(clips ? e.b : kInfinity)}};
+  return struct_arg({{"other", arg(int64_t{other})},
+                     {"after", arg(int64_t{residual_after})},
+                     {"low", float_arg(low)},
+                     {"high", float_arg(clips ? e.b : kInfinity)}});
 }
 
 int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {

@@ -15,8 +15,8 @@
 
 namespace rk {
 
-struct SplitKSumArgs {
-  TensorRef partial;  // [splits][rows][pitch]
+struct SplitKSumArgs {  // in tables
+  TensorRef partial;    // [splits][rows][pitch]
   TensorRef out;
   EpilogueArgs epilogue;  // bias: padded to a multiple of 64; residual strides: image, channel, h, w
   PixelStrides out_strides;

@@ -10,12 +10,12 @@ namespace rk {
 
 // One unit of k. Pixels come from ldmatrix: words {k 0-3, 4-7 of one n-tile, k 0-3, 4-7 of the next}, and in 16 bits the same again for k
 // 8-15. In 16 bits the k of a lane's word are 4 apart (t and t + 4) instead of neighbours, and the weights are packed in the same way.
-struct Fp16 {};
-struct Bf16 {};
+struct Fp16 {};  // in tables
+struct Bf16 {};  // in tables
 // In and Out are the types in memory: at least one of them is Half or Bfloat, the other the same or float. Added is that of a residual:
 // Out, or In where Out is float.
 template <class In, class Out, class Added = Out>
-struct Narrow {};
+struct Narrow {};  // in tables
 
 template <class Math>
 struct StagedMath {
@@ -115,7 +115,7 @@ struct StagedMath<Rows<Math>> : StagedMath<Math> {
 // As Math, but multiplied by wgmma, for tiles of whole 64 channels whose pixels lie in a box 8 by 8: all follow each other (one tap), or
 // 8 are in a row. The weights lie as for Math where that is Tf32, and as for Rows<Math> where it is Narrow with narrow inputs.
 template <class Math>
-struct Wide {};
+struct Wide {};  // in tables
 
 // Bytes of a pixel's rounded sums in shared memory (StagedRoundedResults).
 template <int CHANNELS>

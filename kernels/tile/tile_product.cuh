@@ -21,8 +21,8 @@
 
 namespace rk {
 
-struct Fp32 {};
-struct Tf32 {};
+struct Fp32 {};  // in tables
+struct Tf32 {};  // in tables
 
 inline constexpr int kRowBytes = kBoxRowBytes;
 static_assert(kRowBytes == kGroupK * 4);

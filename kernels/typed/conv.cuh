@@ -9,7 +9,7 @@
 
 namespace rk {
 
-struct TypedConvArgs {
+struct TypedConvArgs {               // in tables
   TensorRef out, in, weights, bias;  // no bias: null
   Nest nest;                         // of the output: image, channel, row, column
   int32_t out_strides[4], in_strides[4], weight_strides[4];
@@ -20,7 +20,6 @@ struct TypedConvArgs {
   uint32_t type;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(TypedConvArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class T>
 RK_BODY void typed_conv(const Task<Veu>& caller) {

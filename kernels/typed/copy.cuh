@@ -8,13 +8,12 @@
 
 namespace rk {
 
-struct TypedCopyArgs {
+struct TypedCopyArgs {  // in tables
   TensorRef out, in;
   Nest out_nest, in_nest;
   int32_t out_strides[kNestRank], in_strides[kNestRank];
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(TypedCopyArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int64_t nest_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
   int64_t offset = 0;

@@ -8,7 +8,7 @@
 
 namespace rk {
 
-struct TypedCumulateArgs {
+struct TypedCumulateArgs {  // in tables
   TensorRef out, in;
   Nest lines;
   int32_t out_strides[kNestRank], in_strides[kNestRank];
@@ -18,7 +18,6 @@ struct TypedCumulateArgs {
   uint32_t type;
   uint32_t exclusive, reverse;
 };
-static_assert(sizeof(TypedCumulateArgs) <= 768, "an argument slot has 768 bytes");
 
 template <bool kProduct, class T>
 RK_INLINE T cumulated(T x, T y) {

@@ -14,7 +14,7 @@
 
 namespace rk {
 
-struct TypedGatherArgs {
+struct TypedGatherArgs {  // in tables
   TensorRef out, in, indices;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank], in_strides[kNestRank], index_strides[kNestRank];
@@ -23,7 +23,6 @@ struct TypedGatherArgs {
   uint32_t index_type;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(TypedGatherArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class Cell>
 RK_BODY void typed_gather(const Task<Veu>& caller) {
@@ -48,7 +47,7 @@ RK_BODY void typed_gather(const Task<Veu>& caller) {
   }
 }
 
-struct TypedGatherRowsArgs {
+struct TypedGatherRowsArgs {  // in tables
   TensorRef out, in, indices;
   Nest nest;                                                                        // of the output's rows
   int32_t out_strides[kNestRank], in_strides[kNestRank], index_strides[kNestRank];  // of x and the output in pieces
@@ -57,7 +56,6 @@ struct TypedGatherRowsArgs {
   Divisor row_pieces;
   uint32_t pieces, pieces_per_rtask;
 };
-static_assert(sizeof(TypedGatherRowsArgs) <= 768, "an argument slot has 768 bytes");
 
 // Index: the type of the indices; int64_t also for uint64_t, as typed_gather has it.
 template <class Veu, class Index, int kPieces>

@@ -13,7 +13,7 @@
 
 namespace rk {
 
-struct TypedMapArgs {
+struct TypedMapArgs {  // in tables
   TensorRef out;
   TensorRef inputs[kMapInputs];
   Nest nest;
@@ -23,7 +23,6 @@ struct TypedMapArgs {
   uint32_t elements, elements_per_rtask;
   float constants[kMapConstants];  // attributes
 };
-static_assert(sizeof(TypedMapArgs) <= 768, "an argument slot has 768 bytes");
 
 // A step as a template argument: function, x, y, z, type of the result, from the lowest byte on.
 // Example: 0x07ff212019 is function 0x19 = 25 (add) of input 0 (0x20) and input 1 (0x21), no z (0xff), with a result of type 7 (kI64).

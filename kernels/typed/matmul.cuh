@@ -7,7 +7,7 @@
 
 namespace rk {
 
-struct TypedMatMulArgs {
+struct TypedMatMulArgs {  // in tables
   TensorRef out, a, b;
   Nest nest;  // of the output: batches, rows, columns
   int32_t out_strides[kNestRank], a_strides[kNestRank], b_strides[kNestRank];
@@ -17,7 +17,6 @@ struct TypedMatMulArgs {
   float alpha;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(TypedMatMulArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class T>
 RK_BODY void typed_matmul(const Task<Veu>& caller) {

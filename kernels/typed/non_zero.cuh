@@ -9,12 +9,11 @@
 
 namespace rk {
 
-struct TypedNonZeroArgs {
+struct TypedNonZeroArgs {  // in tables
   TensorRef places, count, in;
   int32_t place_step, in_step;
   uint32_t extent;
 };
-static_assert(sizeof(TypedNonZeroArgs) <= 768, "an argument slot has 768 bytes");
 
 // Shared memory: a number for each thread.
 template <class Veu>

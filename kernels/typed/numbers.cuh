@@ -7,7 +7,7 @@
 
 namespace rk {
 
-inline constexpr int kMapInputs = 8, kMapConstants = 32;  // most that the arguments of typed_map hold
+inline constexpr int kMapInputs = 8, kMapConstants = 32;  // most that the arguments of typed_map hold; in tables
 // Operand codes of a step of typed_map: s = result of step s, then inputs, constants, nothing.
 inline constexpr uint32_t kMapFirstInput = 32, kMapFirstConstant = 64, kMapNone = 255;
 

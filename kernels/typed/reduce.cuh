@@ -10,7 +10,7 @@
 
 namespace rk {
 
-struct TypedReduceArgs {
+struct TypedReduceArgs {  // in tables
   TensorRef out, in;
   Nest kept, reduced;
   int32_t out_strides[kNestRank], in_strides[kNestRank];  // of the kept dimensions
@@ -19,7 +19,6 @@ struct TypedReduceArgs {
   uint32_t count;                         // elements of a set
   uint32_t type;
 };
-static_assert(sizeof(TypedReduceArgs) <= 768, "an argument slot has 768 bytes");
 
 // The result of folding nothing: infinities for floats, the ends of an integer type.
 template <class T>

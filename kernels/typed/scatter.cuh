@@ -16,7 +16,7 @@ enum ScatterFunction : int32_t {  // the numbers of ScatterKind (compiler/ir/ops
   kScatterMin,
 };
 
-struct TypedScatterArgs {
+struct TypedScatterArgs {  // in tables
   TensorRef out, in, indices, updates;
   Nest nest;  // of the output: its dimensions
   int32_t out_strides[kNestRank], in_strides[kNestRank];
@@ -29,7 +29,6 @@ struct TypedScatterArgs {
   uint32_t type, index_type;
   uint32_t elements, elements_per_rtask;
 };
-static_assert(sizeof(TypedScatterArgs) <= 768, "an argument slot has 768 bytes");
 
 struct ScatterPlace {
   int64_t out, in, index, update;

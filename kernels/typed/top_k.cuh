@@ -15,7 +15,7 @@
 
 namespace rk {
 
-struct TypedTopKArgs {
+struct TypedTopKArgs {  // in tables
   TensorRef in, values, indices;
   Nest lines;
   int32_t value_strides[kNestRank], index_strides[kNestRank], in_strides[kNestRank];
@@ -26,7 +26,6 @@ struct TypedTopKArgs {
   uint32_t type;
   uint32_t largest, last_of_equals, nan_first;
 };
-static_assert(sizeof(TypedTopKArgs) <= 768, "an argument slot has 768 bytes");
 
 struct LinePlaces {
   int64_t values, indices, in;

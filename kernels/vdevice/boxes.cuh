@@ -11,49 +11,9 @@
 // waiter polls the event with acquire, and then calls proxy_fence(), which orders the two proxies, before it starts the copies.
 #pragma once
 
-#include "kernels/vdevice/sync.cuh"
+#include "kernels/vdevice/control.cuh"
 
 namespace rk {
-
-#if defined(TAMP_CUDA_ON_CPU)
-using TensorMap = cuda_on_cpu::TensorMap;
-#else
-struct alignas(64) TensorMap {  // CUtensorMap
-  uint64_t words[16];
-};
-#endif
-
-// Division by a number that is fixed when the model is compiled: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
-// Example: divisor 7 can be multiplier 2454267027 and shift 2. For x = 100 the upper word of the product is 57, and 57 >> 2 = 14.
-struct Divisor {
-  uint32_t divisor;
-  uint32_t multiplier;  // 0: the divisor is 1
-  uint32_t shift;
-};
-RK_INLINE uint32_t divide(uint32_t x, const Divisor& d) {
-#if defined(__CUDA_ARCH__)
-  return d.multiplier == 0 ? x : __umulhi(x, d.multiplier) >> d.shift;
-#else
-  return d.multiplier == 0 ? x : static_cast<uint32_t>((static_cast<uint64_t>(x) * d.multiplier) >> 32) >> d.shift;
-#endif
-}
-RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
-  const uint32_t q = divide(x, d);
-  remainder = x - q * d.divisor;
-  return q;
-}
-
-// A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
-struct InputCopy {
-  uint32_t boxes;  // 0: the phase has none
-  uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
-  uint32_t box_bytes, copied_bytes;
-  uint32_t channels_log2;  // of a box
-  uint32_t map;            // row of Launch::maps
-  int32_t group_channels;
-  int32_t begin_w, begin_h, step_w, step_h;
-  Divisor tiles, tiles_w, tiles_h, splits, n_blocks;
-};
 
 // The first box of a rTask, and how many boxes follow each other along the channels. rTasks are numbered, outermost first, by group,
 // block of output channels, split, image, row of tiles, column of tiles; `tiles` counts those of all images.
@@ -214,6 +174,33 @@ struct BoxCopies {
 #else
     (void)input;
 #endif
+  }
+};
+
+// What one lane does for a rTask. begin() is what can be done before the rTask's Waits: it waits for the stage of the first chunk, which is
+// number `number`. copy() comes after the Waits, copies all chunks and returns the number of the next rTask's first.
+template <class Veu>
+struct Boxes<Veu, true> {
+  using Place = BoxPlace;
+  using Copies = BoxCopies<Veu>;
+
+  RK_INLINE static void prefetch(const TensorMap* map) { prefetch_map(map); }
+  RK_INLINE static Place first(const InputCopy& input, uint32_t index) { return first_box(input, index); }
+  RK_INLINE static Copies begin(const TensorMap* map, const InputCopy& input, const Place& place, uint32_t number, Control<Veu>& control,
+                                char* stages) {
+    const Copies copies(map, input, place, number, stages, control.input_full, control.input_empty);
+    copies.claim();
+    return copies;
+  }
+  RK_INLINE static uint32_t copy(const InputCopy& input, const Place& place, Copies copies, uint32_t number) {
+    proxy_fence();
+#pragma unroll 1
+    while (true) {
+      copies.copy(input, place);
+      ++number;
+      if (!copies.next(input)) return number;
+      copies.claim();
+    }
   }
 };
 

@@ -70,7 +70,7 @@ RK_INLINE void store_number(void* array, int64_t at, uint32_t type, T value) {
 
 // A nest of up to kNestRank dimensions, outermost first, that numbers the elements of an operand or of several.
 // Example: in a nest of extents 2, 3, 4 element 17 is at (1, 1, 1): 17 = (1 * 3 + 1) * 4 + 1.
-struct Nest {
+struct Nest {  // in tables
   uint32_t rank;
   Divisor divisors[kNestRank - 1];  // extents of dimensions 1..
 };

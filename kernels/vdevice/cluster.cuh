@@ -34,7 +34,7 @@ RK_INLINE uint32_t of_member(const void* own, int member) {
 
 // All threads of all members, once, when each has made its barriers.
 template <class Veu>
-RK_INLINE void begin_cluster() {
+RK_INLINE void begin_cluster(const Control<Veu>&) {
   static_assert(sizeof(Control<Veu>) <= kClusterLinkAt, "the control block leaves no room for a cluster's barriers");
   if (threadIdx.x == 0) {
     ClusterLink& link = cluster_link();

@@ -10,22 +10,34 @@ namespace rk {
 
 // --- the tables (one line of a lane is 16 bytes) -----------------------------------------------------------------------
 
-struct alignas(16) Instruction {
-  uint16_t record;        // row of the record table, or kNone16: nothing to run
-  uint16_t signal;        // event, or kNone16
-  uint32_t index;         // rTask within the record's phase
-  uint16_t wait[kWaits];  // events, or kNone16
+struct alignas(16) Instruction {  // in tables
+  uint16_t record;                // row of the record table, or kNone16: nothing to run
+  uint16_t signal;                // event, or kNone16
+  uint32_t index;                 // rTask within the record's phase
+  uint16_t wait[kWaits];          // events, or kNone16
   uint16_t unused;
 };
 
+// A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
+struct InputCopy {  // in tables
+  uint32_t boxes;   // 0: the phase has none
+  uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
+  uint32_t box_bytes, copied_bytes;
+  uint32_t channels_log2;  // of a box
+  uint32_t map;            // row of Launch::maps
+  int32_t group_channels;
+  int32_t begin_w, begin_h, step_w, step_h;
+  Divisor tiles{0}, tiles_w{0}, tiles_h{0}, splits{0}, n_blocks{0};
+};
+
 // One phase of one rOperator.
-struct Record {
+struct Record {          // in tables
   uint16_t body;         // case of Program::run
   uint16_t args_bytes;   // a multiple of 16
   uint32_t chunk_bytes;  // weight ring, see RingWeights in compiler/ir/rkernel.h
   uint32_t chunks_per_rtask;
-  uint32_t rtasks_per_block;
-  uint32_t blocks;
+  uint32_t rtasks_per_block = 1;
+  uint32_t blocks = 1;
   uint32_t awaits_inputs;   // not 0: the body waits for its inputs itself, by Task::await_inputs
   uint32_t over_inputs;     // not 0: the body's work begins where the input stages begin; needs Program::kOverInputs
   uint64_t weights_offset;  // bytes
@@ -35,17 +47,37 @@ struct Record {
 
 // Arguments are copied 16 bytes at a time.
 template <class Args>
-struct alignas(16) Padded {
+struct alignas(16) Padded {  // in tables
   static_assert(sizeof(Args) <= 768, "a body's arguments fit a slot: kMaxArgsBytes");
   Args value;
 };
 
-struct Tables {
+struct Tables {  // in tables
   const Instruction* instructions;
   const uint32_t* lane_begin;  // veus + 1
   const Record* records;
   const uint32_t* event_count;  // signals per epoch
 };
+
+// Rows of the vEUs' lanes, where `veus` vEUs that follow each other have `rows` rows each. Example: {{2, 3}, {1, 0}} is 0, 3, 6, 6.
+struct LaneRows {  // in tables
+  uint32_t veus, rows;
+};
+template <int VEUS>
+struct LaneBegin {  // in tables
+  uint32_t row[VEUS + 1] = {};
+  template <int PARTS>
+  constexpr explicit LaneBegin(const LaneRows (&parts)[PARTS]) {
+    uint32_t veu = 0;
+    for (const LaneRows& part : parts) {
+      for (const uint32_t end = veu + part.veus; veu < end; ++veu) row[veu + 1] = row[veu] + part.rows;
+    }
+  }
+};
+
+// The whole kernel (interpreter.cuh).
+template <class Program>
+RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tables& tables);  // in tables
 
 // --- trace (compiled in with -DTAMP_TRACE only) ---------------------------------------------------------------------------
 
@@ -62,8 +94,8 @@ RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn col
 constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 5120;
-inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
-inline constexpr uint32_t kStartsEarly = 2;  // in Slot::inputs_phase; parities are 0 and 1
+inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;  // in tables
+inline constexpr uint32_t kStartsEarly = 2;                          // in Slot::inputs_phase; parities are 0 and 1
 
 // What the waiter hands to the compute warps. The task is in shared memory: if each of the 256 threads had a copy of its own, the copies
 // would not stay in L1, of which the rings leave little, and a body that reads its task from L2 begins 0.3 us later.
@@ -88,6 +120,13 @@ struct Control {
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch, veu;
   uint64_t bases[Veu::kSharedBases + (Veu::kBases > Veu::kSharedBases ? 1 : 0)];  // Task::base
+};
+
+// What the waiter does about boxes: in programs that have some (boxes.cuh).
+template <class Veu, bool HAS_BOXES = (Veu::kInputStages > 0)>
+struct Boxes {
+  struct Place {};
+  struct Copies {};
 };
 
 constexpr int kServiceWarps = 2;

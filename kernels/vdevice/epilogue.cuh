@@ -120,7 +120,7 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
   }
 }
 
-struct EpilogueArgs {
+struct EpilogueArgs {           // in tables
   TensorRef bias;               // [channels] or null
   TensorRef residual;           // placed like the output but for base and strides; or null
   int64_t residual_strides[4];  // elements, the output's logical dimensions (body says which)

@@ -17,7 +17,7 @@
 // next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
 #pragma once
 
-#include "kernels/vdevice/cluster.cuh"
+#include "kernels/vdevice/control.cuh"
 
 namespace rk {
 
@@ -91,28 +91,6 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
   (void)start, (void)spins;
 }
 
-// One lane copies a rTask's boxes of input values. begin_copy is what can be done before the rTask's Waits: it waits for the stage of the
-// first chunk, which is number `number`. copy_inputs comes after the Waits, copies all chunks and returns the number of the next rTask's
-// first.
-template <class Veu>
-RK_INLINE BoxCopies<Veu> begin_copy(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t number,
-                                    Control<Veu>& control, char* stages) {
-  const BoxCopies<Veu> copies(map, input, place, number, stages, control.input_full, control.input_empty);
-  copies.claim();
-  return copies;
-}
-template <class Veu>
-RK_INLINE uint32_t copy_inputs(const InputCopy& input, const BoxPlace& place, BoxCopies<Veu> copies, uint32_t number) {
-  proxy_fence();
-#pragma unroll 1
-  while (true) {
-    copies.copy(input, place);
-    ++number;
-    if (!copies.next(input)) return number;
-    copies.claim();
-  }
-}
-
 // Called before the first copy of boxes after a body over inputs; waits until that body has ended. `over` is the number of the body's
 // slot, `slot` the number of the slot that the boxes are for, both counted from the start of the kernel. If slot - over is kSlots or more,
 // the body's slot has been used again, so the waiter has waited for the body's end already.
@@ -158,7 +136,7 @@ struct LaneWaiter {
       }
       if constexpr (Veu::kInputStages > 0) {
         input = record.input;
-        if (kFills && input.boxes != 0) prefetch_map(launch.maps + input.map);
+        if (kFills && input.boxes != 0) Boxes<Veu>::prefetch(launch.maps + input.map);
       }
       if constexpr (kFills) {
         const uint4* const from = static_cast<const uint4*>(record.args);
@@ -194,20 +172,21 @@ struct LaneWaiter {
   }
   // Counts what the warp that waits for events does behind them.
   RK_INLINE void count_inputs(const Instruction& instruction, const InputCopy& input, uint32_t s, bool uses_slot) {
-    if (input.boxes != 0)
-      input_chunk += (first_box(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
-    else if (uses_slot)
-      inputs_phases ^= 1u << s;
+    if constexpr (Veu::kInputStages > 0) {
+      if (input.boxes != 0)
+        input_chunk += (Boxes<Veu>::first(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
+    }
+    if (input.boxes == 0 && uses_slot) inputs_phases ^= 1u << s;
   }
   // Waits for the events; copies the boxes behind them, or says that the inputs are there.
   RK_INLINE void await(const Instruction& instruction, const InputCopy& input, uint32_t i, uint32_t s, bool runs, bool uses_slot,
                        bool is_over) {
-    BoxPlace place{};
-    BoxCopies<Veu> copies{};
+    [[maybe_unused]] typename Boxes<Veu>::Place place{};
+    [[maybe_unused]] typename Boxes<Veu>::Copies copies{};
     if constexpr (Veu::kInputStages > 0) {
       if (input.boxes != 0) {
-        place = first_box(input, instruction.index);
-        copies = begin_copy<Veu>(launch.maps + input.map, input, place, input_chunk, control, input_stages);
+        place = Boxes<Veu>::first(input, instruction.index);
+        copies = Boxes<Veu>::begin(launch.maps + input.map, input, place, input_chunk, control, input_stages);
       }
     }
     if (runs) trace(launch, i, kTraceWaiting);
@@ -219,7 +198,7 @@ struct LaneWaiter {
     if (runs) trace(launch, i, kTraceInputsReady);
     if constexpr (Veu::kInputStages > 0) {
       if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
-      if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, copies, input_chunk);
+      if (input.boxes != 0) input_chunk = Boxes<Veu>::copy(input, place, copies, input_chunk);
     }
     if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
       arrive(control.inputs[s]);
@@ -368,7 +347,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
   }
   share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
   sync_all();
-  if constexpr (Veu::kCluster > 1) begin_cluster<Veu>();
+  if constexpr (Veu::kCluster > 1) begin_cluster(control);  // cluster.cuh
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader) {

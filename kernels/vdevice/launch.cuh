@@ -1,11 +1,20 @@
 // The launch parameter and the device state of a rProgram, and what happens when a wait outlives its budget.
 #pragma once
 
-#include "kernels/vdevice/boxes.cuh"
+#include "kernels/vdevice/sync.cuh"
 
 namespace rk {
 
-constexpr uint16_t kNone16 = 0xffff;
+struct TensorMap;  // in tables
+#if defined(TAMP_CUDA_ON_CPU)
+struct TensorMap : cuda_on_cpu::TensorMap {};
+#else
+struct alignas(64) TensorMap {  // CUtensorMap
+  uint64_t words[16];
+};
+#endif
+
+constexpr uint16_t kNone16 = 0xffff;  // in tables
 
 // Written by the first wait that outlives its budget; host memory that the device can write.
 struct Report {
@@ -18,19 +27,19 @@ struct Report {
 };
 constexpr uint32_t kExchange = 0xffffffffu;
 
-struct Launch {
+struct Launch {                  // in tables
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
   uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
-  Report* report;
+  struct Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
 
 // The parameter of the kernel. It has as many addresses as the program needs, since every launch copies it.
 template <int BASES>
-struct LaunchOf : Launch {
+struct LaunchOf : Launch {  // in tables
   uint64_t bases[BASES];
 };
 constexpr int kMaxBases = kFirstPort + kMaxPorts;

@@ -9,17 +9,17 @@
 // nothing that a kernel writes, only its own barriers, its parameters, the descriptors of its boxes and its weights.
 #pragma once
 
+#include "kernels/vdevice/control.cuh"
 #include "kernels/vdevice/dependent.cuh"
-#include "kernels/vdevice/interpreter.cuh"
 
 namespace rk {
 
 // The parameters that differ from launch to launch of one body: the interpreter's Record, with the arguments themselves.
 template <class Args>
-struct PhaseCall {
+struct PhaseCall {  // in tables
   uint32_t rtasks;
-  uint32_t chunk_bytes, chunks_per_rtask, rtasks_per_block, blocks;  // weight ring, see RingWeights in compiler/ir/rkernel.h
-  uint64_t weights_offset;                                           // bytes
+  uint32_t chunk_bytes, chunks_per_rtask, rtasks_per_block = 1, blocks = 1;  // weight ring, see RingWeights in compiler/ir/rkernel.h
+  uint64_t weights_offset;                                                   // bytes
   InputCopy input;
   Padded<Args> args;
 };
@@ -68,14 +68,14 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   const TensorMap* const map = from.maps + call.input.map;
   uint32_t chunk = 0;
   if (lane_id() != 0) return;
-  prefetch_map(map);
+  Boxes<Veu>::prefetch(map);
   wait_for_kernel_before();
 #pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
-    const BoxPlace place = first_box(call.input, index);
-    const BoxCopies<Veu> copies = begin_copy<Veu>(map, call.input, place, chunk, control, stages);
-    chunk = copy_inputs<Veu>(call.input, place, copies, chunk);
+    const auto place = Boxes<Veu>::first(call.input, index);
+    const auto copies = Boxes<Veu>::begin(map, call.input, place, chunk, control, stages);
+    chunk = Boxes<Veu>::copy(call.input, place, copies, chunk);
   }
 }
 
@@ -101,7 +101,7 @@ RK_INLINE void compute_phase(const Call& call, Control<typename Body::Veu>& cont
     sync_compute<Veu>();
     chunk += call.chunks_per_rtask;
     if constexpr (kHasInputs<Veu>) {
-      const uint32_t boxes = first_box(call.input, index).boxes;
+      const uint32_t boxes = Boxes<Veu>::first(call.input, index).boxes;
       input_chunk += (boxes + call.input.boxes_per_chunk - 1) / call.input.boxes_per_chunk;
     }
   }

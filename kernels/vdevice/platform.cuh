@@ -17,7 +17,7 @@
 #else
 #define RK_BODY __device__ __noinline__
 #endif
-#define RK_INLINE __device__ __forceinline__
+#define RK_INLINE __device__ __forceinline__  // in tables
 
 // Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp), since g++ warns of the pragma.
 #if defined(__CUDACC__)
@@ -48,6 +48,19 @@ RK_INLINE void known_now(T*& value) {
 template <class T>
 RK_INLINE void known_now(T&) {}
 #endif
+
+RK_INLINE uint32_t divide(uint32_t x, const Divisor& d) {
+#if defined(__CUDA_ARCH__)
+  return d.multiplier == 0 ? x : __umulhi(x, d.multiplier) >> d.shift;
+#else
+  return d.multiplier == 0 ? x : static_cast<uint32_t>((static_cast<uint64_t>(x) * d.multiplier) >> 32) >> d.shift;
+#endif
+}
+RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
+  const uint32_t q = divide(x, d);
+  remainder = x - q * d.divisor;
+  return q;
+}
 
 RK_INLINE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 RK_INLINE int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }

@@ -16,13 +16,13 @@
 
 namespace rk {
 
+constexpr uint32_t kNullBase = 0xffffffffu;  // in tables
 // A place in device memory: base 0 = arena, 1 = weights, 2.. = the model's inputs, then its outputs.
-struct TensorRef {
-  uint32_t base;
-  uint32_t unused;
-  int64_t offset_bytes;
+struct TensorRef {  // in tables
+  uint32_t base = kNullBase;
+  uint32_t unused = 0;
+  int64_t offset_bytes = 0;
 };
-constexpr uint32_t kNullBase = 0xffffffffu;
 
 // The consumer's side of the weight ring. Chunk number `next` counts from the start of the kernel.
 // Example: with 4 stages chunk 13 is in stage 1, in round 3 of the ring, so its `full` barrier is awaited with parity 1.

@@ -13,10 +13,10 @@ namespace rk {
 RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 RK_INLINE float sum_of8(const float (&v)[8]) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
 
-struct Half {
+struct Half {  // in tables
   uint16_t bits;
 };
-struct Bfloat {
+struct Bfloat {  // in tables
   uint16_t bits;
 };
 

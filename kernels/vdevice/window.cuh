@@ -12,7 +12,7 @@
 
 namespace rk {
 
-struct WindowArgs {
+struct WindowArgs {  // in tables
   TensorRef out, in;
   int32_t out_strides[4], in_strides[4];  // elements: batch, channel, row, column
   int32_t height, width;                  // input

@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/vdevice/interpreter.cuh"
+#include "kernels/vdevice/control.cuh"
 #include "runtime_stub/host/box_maps.h"
 #include "runtime_stub/host/place_veus.h"
 #include "runtime_stub/host/program.h"

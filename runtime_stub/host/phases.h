@@ -41,7 +41,7 @@ struct PhaseKernel {
   cudaError_t (*launch)(const rk::Launch& launch, const uint64_t* bases, const void* call, const PhaseGrid& grid, cudaStream_t stream);
 };
 
-struct PhaseStep {
+struct PhaseStep {   // in tables
   int kernel;        // row of Phases::kernels
   const void* call;  // rk::PhaseCall of the body's arguments
   uint32_t rtasks;

@@ -268,8 +268,31 @@ def test_the_contents_point_where_things_stand(tamp):
         entries = [(int(found[1]), found[2]) for found in contents if found]
         assert len(entries) >= 8 and all(lines[line - 1].startswith(f"// --- {title} ") for line, title in entries), entries
         arguments = [int(line) for line in re.findall(r"^// #\d+ .*\(line (\d+)\)$", "\n".join(lines), re.M)]
-        assert len(arguments) >= 4 and all("k_" in lines[line - 1] and lines[line - 1].endswith("{") for line in arguments), arguments
+        assert len(arguments) >= 4 and all("args_" in lines[line - 1] and lines[line - 1].endswith("{") for line in arguments), arguments
     assert "// Options: --vdevice h200 --execution graph." in lines
+
+
+def test_the_program_comes_first_and_brings_only_what_it_uses(tamp):
+    """Of a model without convolutions: no boxes, no clusters. In graph execution the kernels are not interpreted."""
+    def source_of(path, *options):
+        tamp("compile", path, "-o", "made", "--name", "model", "-q", "--vdevice", "h200", *options)
+        return (tamp.folder / "made" / "model.cu").read_text()
+
+    mnist, convs = harness.ROOT / "examples" / "models" / "mnist_mlp.onnx", branches(tamp)
+    subprocess.run([sys.executable, harness.ROOT / "examples" / "make_weights.py", mnist, "--into", tamp.folder], check=True, stdout=subprocess.DEVNULL)
+    small = source_of("mnist_mlp.onnx")
+    order = [small.index(text) for text in ("// --- the network", "// --- vocabulary", "struct GemvOfRowsArgs {", "args_1_Gemm = {", "kRecords[] =", "kEventCount[] =", "#define LANE_0(n)",
+                                            "gemv_row<Veu", "switch (body)", "model_kernel(", "// --- device code", "RK_BODY void gemv_row(", "// --- host runtime", "kRecordNames[] =")]
+    assert order == sorted(order), order
+    assert small[:small.index("#define LANE_0(n)")].count("\n") < 400
+    files = lambda text: set(re.findall(r"^// >>> kernels/vdevice/(\w+)\.cuh$", text, re.M))
+    assert {"interpreter", "control", "words"} <= files(small) and not {"boxes", "cluster", "phase"} & files(small), files(small)
+    assert {"interpreter", "boxes"} <= files(source_of(convs)) and "cluster" not in files(source_of(convs))
+    assert {"phase", "boxes"} <= files(source_of(convs, "--execution", "graph")) and "interpreter" not in files(source_of(convs, "--execution", "graph"))
+    assert not {"boxes", "interpreter"} & files(source_of("mnist_mlp.onnx", "--execution", "graph"))
+    assert "/*ACTIVATION=*/rk::kRelu" in small and "/*WORDS=*/rk::kGemvOutWords" in small and ".activation = rk::kRelu" in small
+    arguments = small[small.index("// --- rOperators"):small.index("// --- records")]
+    assert not re.search(r"= (0|0\.0f|nothing\(\)),|, 0}|= {}|nothing\(\)}", arguments), "values that need not be said"
 
 
 def without_library(text):

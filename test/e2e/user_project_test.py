@@ -631,6 +631,17 @@ def test_a_source_for_another_architecture_is_an_error_of_nvcc(tamp):
     refused([nvcc(), "-std=c++20", "-c", "relu/relu.cu", "-o", "relu.o"], ["relu was compiled by tamp for sm_90a", "-arch=sm_90a"], cwd=tamp.folder)
 
 
+def test_a_source_compiled_as_cpp17_is_one_clear_error(tamp):
+    """nvcc's default is C++17."""
+    save(m.relu(), tamp.folder / "relu.onnx")
+    tamp("compile", "relu.onnx", "-o", "relu", "--vdevice", "h200")
+    for words in ([nvcc(), "-std=c++17", "-arch=sm_90a"], ["g++", "-std=c++17", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-x", "c++"]):
+        done = subprocess.run([*words, "-c", "relu/relu.cu", "-o", "relu.o"], cwd=tamp.folder, capture_output=True, text=True)
+        errors = [line for line in done.stderr.splitlines() if " error: " in line]
+        assert done.returncode != 0 and "relu.cu is C++20: give the compiler -std=c++20" in errors[0], done.stderr[:2000]
+        assert words[0] == "g++" or len(errors) == 1, errors
+
+
 def test_two_models_link_into_one_program(tamp):
     """Also through tamp_add_model, which names them itself."""
     (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/boxes.cuh"
 #include "runtime_stub/host/box_maps.h"  // the copy engine's idea of a tensor
 #include "test/kernels/driver_buffers.cuh"
 

@@ -61,13 +61,7 @@ Trial make_trial(const Case& c, const kernels::Family& family, const RKernel& rk
 
 std::string ref_text(size_t base, int64_t bytes) { return fmt::format("{{{}u, 0u, {}}}", base, bytes); }
 
-std::string divisor_text(int64_t d) {
-  if (d <= 1) return "{1u, 0u, 0u}";
-  int shift = 0;
-  while ((int64_t{2} << shift) < d) ++shift;
-  const uint64_t multiplier = ((uint64_t{1} << (32 + shift)) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d);
-  return fmt::format("{{{}u, {}u, {}u}}", d, multiplier, shift);
-}
+std::string divisor_text(int64_t d) { return fmt::format("rk::divisor({})", std::max<int64_t>(d, 1)); }
 
 namespace {
 

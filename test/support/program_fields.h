@@ -186,8 +186,8 @@ class FieldsOf {
             group_channels, boxes, per_split, per_chunk, per_copy, value_bytes);
   }
   void visit(const std::string& path, WordsUse& v) {
-    auto& [buffer, bit] = v;
-    members(path, {"buffer", "bit"}, buffer, bit);
+    auto& [buffer, bit, name] = v;
+    members(path, {"buffer", "bit", "name"}, buffer, bit, name);
   }
   void visit(const std::string& path, Phase& v) {
     auto& [header, body, template_args, args_type, args, rtasks, work_bytes, behind, awaits, may_await, may_publish, all_or_none, words,

@@ -9,6 +9,8 @@
 #include "codegen/weights.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/support/embedded.h"
+#include "kernels/vdevice/numbers.cuh"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 
@@ -16,9 +18,7 @@ using namespace tamp;
 
 namespace {
 
-uint64_t divide(uint64_t x, const codegen::Magic& magic) {
-  return magic.multiplier == 0 ? x : ((x * magic.multiplier) >> 32) >> magic.shift;
-}
+uint64_t divide(uint64_t x, const rk::Divisor& by) { return by.multiplier == 0 ? x : ((x * by.multiplier) >> 32) >> by.shift; }
 
 RProgram small_program() {
   Graph graph = test::parse_graph(
@@ -35,14 +35,15 @@ RProgram small_program() {
 
 TEST_CASE("division by multiplication is exact below 2^31") {
   for (const int64_t divisor : {1, 2, 3, 5, 6, 7, 9, 49, 56, 112, 127, 128, 641, 12544, 50176, 65535, 65537, 1000003, 2147483647}) {
-    const codegen::Magic magic = codegen::magic_of(divisor);
+    const rk::Divisor by = rk::divisor(static_cast<uint32_t>(divisor));
+    REQUIRE(by.divisor == divisor);
     for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, (int64_t{1} << 31) / divisor / 2, (int64_t{1} << 31) / divisor - 1,
                             (int64_t{1} << 31) / divisor}) {
       for (const int64_t r : {int64_t{0}, int64_t{1}, divisor / 2, divisor - 1}) {
         const int64_t x = q * divisor + r;
         if (x < 0 || x >= (int64_t{1} << 31) || r >= divisor) continue;
         CAPTURE(divisor, x);
-        REQUIRE(static_cast<int64_t>(divide(static_cast<uint64_t>(x), magic)) == x / divisor);
+        REQUIRE(static_cast<int64_t>(divide(static_cast<uint64_t>(x), by)) == x / divisor);
       }
     }
   }
@@ -99,11 +100,28 @@ TEST_CASE("text from a model cannot leave its comment or string") {
 }
 
 TEST_CASE("amalgamation holds each file once, dependencies first") {
-  const std::string text = codegen::amalgamate({"kernels/vdevice/interpreter.cuh", "kernels/vdevice/epilogue.cuh"});
+  std::set<std::string> done;
+  const auto [for_tables, text] = codegen::amalgamate({"kernels/vdevice/interpreter.cuh", "kernels/vdevice/epilogue.cuh"}, done);
   CHECK(text.find(">>> kernels/vdevice/platform.cuh") < text.find(">>> kernels/vdevice/task.cuh"));
   CHECK(text.find(">>> kernels/vdevice/task.cuh") == text.rfind(">>> kernels/vdevice/task.cuh"));
   CHECK(text.find("#include \"") == std::string::npos);
   CHECK(text.find("#pragma once") == std::string::npos);
+  // What tables need stands apart, with its comment, and nowhere else.
+  CHECK(for_tables.find("// One phase of one rOperator.\nstruct Record {\n") != std::string::npos);
+  CHECK(for_tables.find("struct Divisor {") < for_tables.find("constexpr Divisor divisor(uint32_t number) {"));
+  CHECK(for_tables.find("struct Slot") == std::string::npos);
+  CHECK(for_tables.find("in tables") == std::string::npos);
+  for (const char* moved : {"struct Record {", "struct EpilogueArgs {", "in tables"}) CHECK(text.find(moved) == std::string::npos);
+}
+
+TEST_CASE("the arguments of every body are for tables") {
+  std::set<std::string> done;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.path.ends_with(".cuh")) continue;
+    const std::string rest = codegen::amalgamate({std::string(file.path)}, done).rest;
+    CAPTURE(file.path);
+    CHECK(rest.find("Args {\n") == std::string::npos);  // the struct's first line lacks the comment "in tables"
+  }
 }
 
 TEST_CASE("the writer owns indentation") {
