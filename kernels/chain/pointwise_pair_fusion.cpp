@@ -77,7 +77,7 @@ std::optional<FusedView> pointwise_pair_steps(const ROperator& rop) {
 
 // The first rTask of a body takes 1 to 2 us longer than the next, since its code is not there yet.
 FusionPattern pointwise_pairs() {
-  return {.title = "two pointwise convolutions",
+  return {.title = "pair of pointwise convolutions",
           .when = FusionTime::maps,
           .least_us_of_region = 0.2,
           .least_us_of_all = 2.5,
