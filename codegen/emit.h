@@ -88,7 +88,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
 std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
 // The number in the arch: 90 of "sm_90"; 0 for the stand-in's vDevice.
-int compute_capability(const VDevice& vdevice);
+int compute_capability(const ShapedVDevice& vdevice);
 
 // The initialiser of the rk::InputCopy of a record that has boxes; empty if it has none.
 std::string input_text(const Plan& plan, size_t record);

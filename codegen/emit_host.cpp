@@ -112,7 +112,7 @@ void emit_kernel_facts(SourceWriter& w, const Plan& plan) {
 
 }  // namespace
 
-int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
+int compute_capability(const ShapedVDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
 
 void emit_host(SourceWriter& w, const Plan& plan) {
   const std::string& name = plan.options.name;

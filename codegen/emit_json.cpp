@@ -248,7 +248,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
   const RProgram& program = plan.program;
   TAMP_CHECK(plan.options.producers.empty() || plan.options.producers.size() == program.rkernels.size(), "producers of another rProgram");
   TAMP_CHECK(plan.options.planned.empty() || plan.options.planned.size() == program.lanes.size(), "planned times of another rProgram");
-  const VDevice& d = program.vdevice;
+  const ShapedVDevice& d = program.vdevice;
   ordered_json events = ordered_json::array();
   int64_t waits = 0;
   for (const Event& event : program.events) events.push_back({{"name", event.name}, {"count", event.count}});

@@ -21,7 +21,7 @@ struct BodyVeu {
   std::string args_type;
 };
 
-void widen(BodyVeu& veu, const Phase& phase, const VDevice& device) {
+void widen(BodyVeu& veu, const Phase& phase, const ShapedVDevice& device) {
   const int64_t rtasks = phase.rtasks > device.veus() ? 2 : 1;  // weights and boxes of a block's next rTask are fetched early
   if (phase.ring.chunks_per_rtask > 0) {
     veu.weight_stages = std::max(veu.weight_stages, std::min(device.weight_stages, phase.ring.chunks_per_rtask * rtasks));

@@ -152,7 +152,7 @@ void emit_body(SourceWriter& w, const BodyName& body, const std::string& functio
 }
 
 void emit_bodies(SourceWriter& w, const Plan& plan) {
-  const VDevice& d = plan.program.vdevice;
+  const ShapedVDevice& d = plan.program.vdevice;
   w.section("one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments");
   w.open("struct Veu");
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);

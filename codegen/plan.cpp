@@ -49,7 +49,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     rows += rkernel.phases.size();
   }
 
-  const VDevice& d = program.vdevice;
+  const ShapedVDevice& d = program.vdevice;
   Names names;
   for (const Event& event : program.events) plan.event_symbols.push_back(names.unique("e_" + event.name));
 
@@ -69,7 +69,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
-  const VDevice most = program.launches ? over_inputs(d) : d;  // a single kernel may also use the input stages' room
+  const ShapedVDevice most = program.launches ? over_inputs(d) : d;  // a single kernel may also use the input stages' room
   TAMP_CHECK(plan.work_bytes <= most.work_beside_inputs(), "a body wants more shared memory than the vDevice has");
 
   plan.blob_of_record.resize(plan.records.size());

@@ -56,7 +56,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options);
 struct Prepared {
   Graph source, graph;  // as read; placed
   shape::Setting setting;
-  VDevice vdevice;  // as the rKernels see it
+  ShapedVDevice vdevice;  // as the rKernels see it
   // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.
   std::optional<Graph> unplaced;
 };

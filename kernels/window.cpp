@@ -156,7 +156,7 @@ bool has_aligned_pixels(const Graph& graph, const Window& w) {
          (!w.residual.valid() || may_read(w.residual, w.residual_strides));
 }
 
-int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rtasks) {
+int64_t items_per_rtask(const Window& window, const ShapedVDevice& vdevice, int64_t rtasks) {
   return std::max(vdevice.compute_threads, ceil_div(window.items(), rtasks));
 }
 

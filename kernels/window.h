@@ -6,7 +6,7 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 
@@ -44,7 +44,7 @@ bool has_vector_inputs(const Graph& graph, const Window& window);
 bool has_aligned_pixels(const Graph& graph, const Window& window);
 
 // Items per rTask for about `rtasks` rTasks, never less than one per thread.
-int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rtasks);
+int64_t items_per_rtask(const Window& window, const ShapedVDevice& vdevice, int64_t rtasks);
 
 ArgValue window_arg(const Window& window, int64_t items_per_rtask);
 

@@ -4,15 +4,15 @@
 // (Phase::stores_behind_boxes).
 #pragma once
 
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp {
 
 // The vDevice of a program with boxes (VDevice::with_inputs), as seen by a rOperator that copies no boxes itself.
-inline VDevice over_inputs(const VDevice& vdevice) { return vdevice.with_inputs().without_inputs(); }
+inline ShapedVDevice over_inputs(const ShapedVDevice& vdevice) { return vdevice.with_inputs().without_inputs(); }
 
 // Whether a body that needs `work_bytes` of work space runs over the input stages. `vdevice` is that of a program with boxes.
-inline bool is_over_inputs(int64_t work_bytes, const VDevice& vdevice) {
+inline bool is_over_inputs(int64_t work_bytes, const ShapedVDevice& vdevice) {
   return vdevice.input_stages > 0 && work_bytes > vdevice.work_beside_inputs();
 }
 

@@ -9,7 +9,7 @@
 #include "compiler/ir/graph.h"
 #include "compiler/ir/merge.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp {
 
@@ -70,7 +70,7 @@ struct PhaseLaunch {
 inline constexpr double kFewWeightsInL2 = 0.15, kManyWeightsInL2 = 0.4;
 
 struct RProgram {
-  VDevice vdevice;
+  ShapedVDevice vdevice;
   Precision precision = Precision::fp32;
   std::string policy;                           // as `tamp compile --policy` has it
   Graph graph;                                  // placed; one RKernel per rOperator

@@ -109,7 +109,7 @@ namespace {
 
 // A barrier stands in front of sums that lie over the input stages, 0.1 us on an H200; 25 KB of inputs that come late cost 0.25 us
 // (docs/log/2026-11-27.md, "More of a rTask's inputs on their way").
-double late_bytes_of(const Phase& phase, const VDevice& vdevice) {
+double late_bytes_of(const Phase& phase, const ShapedVDevice& vdevice) {
   constexpr double kBytesOfBarrier = 14 * 1024;
   if (!phase.boxes) return 0;
   const InputBoxes& boxes = *phase.boxes;
@@ -131,7 +131,7 @@ std::vector<bool> runs_beside(const Graph& graph) {
 
 }  // namespace
 
-double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
+double one_after_another_us(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, bool gangs) {
   const select::Machine machine = select::machine_for(graph, vdevice, precision);
   const std::vector<bool> is_view = find_dependencies(graph).is_view, is_beside = runs_beside(graph);
   double us = 0;
@@ -141,7 +141,7 @@ double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precisio
   return us;
 }
 
-double late_bytes(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
+double late_bytes(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, bool gangs) {
   const select::Machine machine = select::machine_for(graph, vdevice, precision);
   const std::vector<bool> is_view = find_dependencies(graph).is_view;
   double late = 0;

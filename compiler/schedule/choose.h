@@ -31,11 +31,11 @@ double alone_us(const Graph& graph, const ROperator& rop, const select::Machine&
 
 // Time of all rOperators one after another, each with its fastest rKernel; infinite if one of them has no rKernel. It serves to choose
 // between layouts of shared memory, so `vdevice` is as a program would have it, and the tensors are placed.
-double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
+double one_after_another_us(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, bool gangs);
 
 // Bytes of inputs that are not on their way when a rTask's first products are made, since its ring is too short. One rTask of each
 // rOperator's fastest rKernel counts. A product over the input stages has a barrier more, which counts as so many bytes. It serves to
 // choose between rings, as above.
-double late_bytes(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
+double late_bytes(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, bool gangs);
 
 }  // namespace tamp::schedule

@@ -78,7 +78,7 @@ double StageSimulator::run(const std::vector<const RKernel*>& rkernels, const st
   finish[0] = timetable.append(source, source_, {});
   append_stage(timetable, stage, draft, machine_, finish);
   draft.order = timetable.take_appended();
-  const VDevice& d = machine_.vdevice;
+  const ShapedVDevice& d = machine_.vdevice;
   return simulator_.run(draft, execution_) - d.launch_us - d.rtask_us;
 }
 

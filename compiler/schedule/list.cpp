@@ -130,7 +130,7 @@ class Lanes {
 
   Finish insert_phase(ROperatorId rop, int32_t phase, const Phase& p, const std::vector<Finish>& waits) {
     if (p.cluster > 1) return insert_clusters(rop, phase, p, waits);
-    const VDevice& d = machine_.vdevice;
+    const ShapedVDevice& d = machine_.vdevice;
     const double us = us_of(p);
     using Option = std::tuple<double, double, size_t>;  // begin; of equals the vEU that is free first, where the body can use that; vEU
     const double taken_us = us + d.same_veu_us + d.signal_us, early_us = p.cost.early_us;

@@ -104,7 +104,7 @@ void complete(RProgram& program, Plan plan, const ScheduleOptions& options, cons
   if (options.execution == Execution::graph) program.launches = launches_of(program, stages);
 }
 
-RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
+RProgram schedule(Graph graph, const ShapedVDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
   RProgram program;
   program.vdevice = vdevice;
   program.precision = options.precision;

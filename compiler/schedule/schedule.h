@@ -53,7 +53,7 @@ struct ScheduleOptions {
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every rOperator for
 // which no family has a rKernel. A rOperator whose outputs are all views of other rOperators' results gets a rKernel without phases.
 // (`families` is an argument so that tests can bring their own.)
-RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options,
+RProgram schedule(Graph graph, const ShapedVDevice& vdevice, const ScheduleOptions& options,
                   const select::Families& families = kernels::families());
 
 // Estimated time of a whole rProgram in microseconds, the launch included (simulate.h), and when each instruction begins and ends. In graph

@@ -165,7 +165,7 @@ std::string described(const ScheduleKey& key) {
 
 }  // namespace
 
-ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precision, int64_t batch) {
+ScheduleKey key_of(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, int64_t batch) {
   const std::string text = structure_text(graph);
   return {fmt::format("{:016x}", hash_bytes(text.data(), text.size())), vdevice.name, name_of(precision), batch};
 }
@@ -221,7 +221,7 @@ bool made_by(const std::string& text, Policy policy) {
   return text == name_of(policy) || text.ends_with(fmt::format(" ({})", name_of(policy)));
 }
 
-RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const VDevice& vdevice,
+RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const ShapedVDevice& vdevice,
                        const ScheduleOptions& options, int64_t batch, const select::Families& families) {
   RProgram program;
   program.vdevice = vdevice;

@@ -16,7 +16,7 @@ struct ScheduleKey {
   int64_t batch = 0;  // of `--batch`; 0 = the model's own
   bool operator==(const ScheduleKey&) const = default;
 };
-ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precision, int64_t batch);
+ScheduleKey key_of(const Graph& graph, const ShapedVDevice& vdevice, Precision precision, int64_t batch);
 
 // Reads the file's key. Error (bad input) if it is no schedule.
 struct ScheduleHead {
@@ -30,7 +30,7 @@ std::string schedule_text(const RProgram& program, int64_t batch);
 
 // As schedule(), with a file in the place of a policy. Errors (bad input) begin with `source_name` and name the fault: a key of another
 // model or vDevice, a rKernel that does not exist, or, in the verifier's words, a rTask that does not wait for another.
-RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const VDevice& vdevice,
+RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const ShapedVDevice& vdevice,
                        const ScheduleOptions& options, int64_t batch, const select::Families& families = kernels::families());
 
 }  // namespace tamp::schedule

@@ -34,7 +34,7 @@ void Simulator::Signals::add(double us, int32_t veu) {
   }
 }
 
-double Simulator::Signals::seen_us(int32_t veu, const VDevice& d, std::optional<double> words_us) const {
+double Simulator::Signals::seen_us(int32_t veu, const ShapedVDevice& d, std::optional<double> words_us) const {
   if (latest_veu < 0) return 0;
   if (words_us) return latest_us + *words_us;
   // Signals of one event are added one after another; signals of many vEUs come behind many stores.
@@ -246,7 +246,7 @@ double Simulator::begin_of_gang(size_t item) const {
 }
 
 void Simulator::pass_lanes() {
-  const VDevice& d = machine_.vdevice;
+  const ShapedVDevice& d = machine_.vdevice;
   signals_.assign(events_, {});
   gang_begin_us_.assign(gang_items_.size(), -1);
   newest_step_.assign(veus_.size(), -1);
@@ -287,7 +287,7 @@ void Simulator::pass_lanes() {
 
 // Of the kernels whose predecessors have been placed, the one that can begin first is next. Its blocks go to the vEUs that are free first.
 void Simulator::pass_kernels() {
-  const VDevice& d = machine_.vdevice;
+  const ShapedVDevice& d = machine_.vdevice;
   std::vector<std::vector<int32_t>> before(kernels_.size());  // kernels that are after this one
   std::vector<size_t> missing(kernels_.size());
   std::vector<double> ready(kernels_.size(), 0);
@@ -355,7 +355,7 @@ void Simulator::count_active() {
 }
 
 Timeline timeline(const RProgram& program) {
-  const VDevice vdevice = program.vdevice.for_estimates();
+  const ShapedVDevice vdevice = program.vdevice.for_estimates();
   Simulator simulator(select::machine_for(program.graph, vdevice, program.precision));
   Timeline result;
   result.us = simulator.run(program);
@@ -424,7 +424,7 @@ void estimate(RProgram& program) {
 }
 
 double simulate(const RProgram& program) {
-  const VDevice vdevice = program.vdevice.for_estimates();
+  const ShapedVDevice vdevice = program.vdevice.for_estimates();
   return Simulator(select::machine_for(program.graph, vdevice, program.precision)).run(program);
 }
 

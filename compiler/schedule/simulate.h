@@ -62,7 +62,7 @@ class Simulator {
 
     void add(double us, int32_t veu);
     // `words_us`: the edge, if the event's rows are awaited word by word (words.h).
-    double seen_us(int32_t veu, const VDevice& d, std::optional<double> words_us) const;
+    double seen_us(int32_t veu, const ShapedVDevice& d, std::optional<double> words_us) const;
   };
   // For an event, or a step whose rTasks signal. `in_words`: its rows are awaited word by word (words.h).
   struct Wait {

@@ -39,7 +39,7 @@ Streams::Place Streams::add(std::vector<int32_t>& after) {
   return {static_cast<int32_t>(chosen - last_.begin()), can_be_dependent(after, before)};
 }
 
-void mark_dependents(std::vector<PhaseLaunch>& launches, const VDevice& vdevice) {
+void mark_dependents(std::vector<PhaseLaunch>& launches, const ShapedVDevice& vdevice) {
   std::vector<int32_t> last(static_cast<size_t>(kMostStreams), -1);
   for (size_t n = 0; n < launches.size(); ++n) {
     PhaseLaunch& launch = launches[n];

@@ -38,7 +38,7 @@ class Streams {
 };
 
 // Sets PhaseLaunch::dependent where the rule above allows it and the vDevice has such launches.
-void mark_dependents(std::vector<PhaseLaunch>& launches, const VDevice& vdevice);
+void mark_dependents(std::vector<PhaseLaunch>& launches, const ShapedVDevice& vdevice);
 
 // A sentence for each launch that is marked as a dependent and must not be. It computes everything anew and uses no result of the code
 // above.

@@ -9,7 +9,7 @@
 
 namespace tamp::schedule {
 
-Edges edges_of(const VDevice& d) { return {d.same_veu_us, d.edge_us, d.edge_us * d.cost("recurrent_gang.edges_per_hop")}; }
+Edges edges_of(const ShapedVDevice& d) { return {d.same_veu_us, d.edge_us, d.edge_us * d.cost("recurrent_gang.edges_per_hop")}; }
 
 Finish begin_finish(const Phase& phase) {
   Finish finish;

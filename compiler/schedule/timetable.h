@@ -28,7 +28,7 @@ struct Edges {
   double same_veu_us = 0, signal_us = 0;  // on the same vEU; from a signal to a Wait on another one
   double words_us = 0;                    // from the last word of a row to its readers on other vEUs
 };
-Edges edges_of(const VDevice& vdevice);
+Edges edges_of(const ShapedVDevice& vdevice);
 
 // When a rTask of a phase may begin: after each of `waits`, with the edge from there.
 class ReadyTimes {

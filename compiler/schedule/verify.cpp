@@ -55,7 +55,7 @@ void verify_shape(const RProgram& program, Violations& violations) {
 }
 
 void verify_fits(const RProgram& program, Violations& violations) {
-  const VDevice& d = program.vdevice;
+  const ShapedVDevice& d = program.vdevice;
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     for (const Phase& phase : program.rkernels[i].phases) {
       const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), program.rkernels[i].name);
@@ -144,7 +144,7 @@ void verify_ids_of_weights(const RProgram& program, Violations& violations) {
 // What families divide by, and what is left of shared memory.
 void verify_vdevice(const RProgram& program, Violations& violations) {
   constexpr int64_t kMostThreads = 1024;
-  const VDevice& d = program.vdevice;
+  const ShapedVDevice& d = program.vdevice;
   const bool has_all = d.compute_threads > 0 && d.compute_threads % 32 == 0 && d.compute_threads <= kMostThreads && d.weight_stages > 0 &&
                        d.weight_stage_bytes > 0 && d.input_stages >= 0 && (d.input_stages == 0 || d.input_stage_bytes > 0) &&
                        d.work_beside_inputs() >= 0;

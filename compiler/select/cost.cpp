@@ -10,13 +10,13 @@ namespace tamp::select {
 namespace {
 
 // A vEU that runs alone cannot use the whole bandwidth of L2 or DRAM.
-double share_gb_per_s(const VDevice& d, double total_gb_per_s, int64_t active) {
+double share_gb_per_s(const ShapedVDevice& d, double total_gb_per_s, int64_t active) {
   const double fair = total_gb_per_s / static_cast<double>(d.veus());
   return std::min(total_gb_per_s / static_cast<double>(active), d.lone_veu_shares * fair);
 }
 
 double peak_tflops(const Cost& cost, const Machine& machine) {
-  const VDevice& d = machine.vdevice;
+  const ShapedVDevice& d = machine.vdevice;
   if (!cost.tensor_core) return d.fp32_tflops;
   return d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;  // at fp16 and bf16, too: products have no bodies of their own there
 }
@@ -31,7 +31,7 @@ double first_use_share(const Phase& phase) {
 }
 
 // A time that was measured in a network already contains the effect of fetching weights ahead there, so the corrected cost has no weights.
-RTaskCost corrected(const RTaskCost& cost, double correction, const VDevice& d) {
+RTaskCost corrected(const RTaskCost& cost, double correction, const ShapedVDevice& d) {
   const double us = (after({}, cost, d.edge_us).free_us - d.edge_us) * correction;
   RTaskCost out;
   out.fixed_us = std::min(d.rtask_us, us);
@@ -44,7 +44,7 @@ constexpr double kFlopsPerUs = 1e6;  // of one TFLOP/s
 
 }  // namespace
 
-Machine machine_for(const Graph& graph, const VDevice& vdevice, Precision precision) {
+Machine machine_for(const Graph& graph, const ShapedVDevice& vdevice, Precision precision) {
   double bytes = 0;
   for (const Tensor& tensor : graph.tensors) {
     if (tensor.data) bytes += static_cast<double>(tensor.data->size());
@@ -53,7 +53,7 @@ Machine machine_for(const Graph& graph, const VDevice& vdevice, Precision precis
 }
 
 RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
-  const VDevice& d = machine.vdevice;
+  const ShapedVDevice& d = machine.vdevice;
   const int64_t veus = d.veus();
   active = std::clamp<int64_t>(active, 1, veus);
   const double peak = peak_tflops(phase.cost, machine) / static_cast<double>(veus) * kFlopsPerUs;
@@ -88,7 +88,7 @@ VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
   return next;
 }
 
-std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const VDevice& vdevice, Precision precision) {
+std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::estimate({graph, rop, vdevice, precision});
 }
 
@@ -109,7 +109,7 @@ double gang_completion_us(const RKernel& rkernel, const Machine& machine, int64_
 double completion_us(const RKernel& rkernel, const Machine& machine, int64_t share, int64_t active) {
   TAMP_CHECK(share >= 1, "completion on no vEU");
   if (rkernel.gang) return gang_completion_us(rkernel, machine, share, active);
-  const VDevice& d = machine.vdevice;
+  const ShapedVDevice& d = machine.vdevice;
   double now_us = 0;
   for (const Phase& phase : rkernel.phases) {
     if (phase.rtasks == 0) continue;

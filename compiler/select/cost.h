@@ -8,17 +8,17 @@
 
 #include "compiler/ir/estimator.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::select {
 
 // Conditions that all rTasks of a model have in common.
 struct Machine {
-  const VDevice& vdevice;
+  const ShapedVDevice& vdevice;
   Precision precision = Precision::fp32;
   bool weights_in_l2 = true;  // false: the model's weights exceed L2, so every run reads them from DRAM
 };
-Machine machine_for(const Graph& graph, const VDevice& vdevice, Precision precision);
+Machine machine_for(const Graph& graph, const ShapedVDevice& vdevice, Precision precision);
 
 struct RTaskCost {
   double fixed_us = 0;
@@ -32,7 +32,7 @@ struct RTaskCost {
 RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active);
 
 // The estimate that passes ask for before tensors have places (Estimator, compiler/ir/estimator.h).
-std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const VDevice& vdevice, Precision precision);
+std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const ShapedVDevice& vdevice, Precision precision);
 
 // One vEU's time while rTasks are put on it one after another.
 struct VEUTime {

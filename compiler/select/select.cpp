@@ -33,11 +33,11 @@ std::vector<RKernel> candidates(const Families& families, const kernels::Request
 }
 
 std::vector<RKernel> candidates_in_program(const Families& families, const kernels::Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
   const bool has_recurrent = std::any_of(request.graph.rops.begin(), request.graph.rops.end(), is_recurrent);
   if (d.input_stages == 0 || !has_recurrent) return candidates(families, request);
-  const VDevice over = over_inputs(d);
+  const ShapedVDevice over = over_inputs(d);
   std::vector<RKernel> large = candidates(families, {request.graph, request.rop, over, request.precision});
   if (is_recurrent(request.rop)) return large;
   std::erase_if(large, [&](const RKernel& rkernel) {

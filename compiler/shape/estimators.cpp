@@ -41,7 +41,7 @@ double graph_us(const Graph& unplaced, const Setting& setting, const PlacedEstim
   constexpr double kNever = std::numeric_limits<double>::infinity();
   Graph placed = passes::assign_layout(unplaced, cell_of(setting), alone);
   if (!halves_keep_rows(placed, setting)) return kNever;
-  const VDevice shaped = program_shape(placed, setting);
+  const ShapedVDevice shaped = program_shape(placed, setting);
   placed = narrowed(std::move(placed), setting, shaped);
   if (shaped.more_tiles && !may_fill_rounds(placed, setting)) return kNever;
   return schedule::one_after_another_us(placed, shaped, setting.precision, setting.gangs);
@@ -62,7 +62,7 @@ PlacedEstimator placed_estimator(const Setting& setting) {
   if (setting.precision == Precision::fp32) return {};
   return [with = setting.vdevice.with_inputs(), without = setting.vdevice.without_inputs(), precision = setting.precision,
           gangs = setting.gangs](const Graph& placed, const ROperator& rop) {
-    const VDevice& shaped = has_boxes(placed, precision) ? with : without;
+    const ShapedVDevice& shaped = has_boxes(placed, precision) ? with : without;
     return schedule::alone_us(placed, rop, select::machine_for(placed, shaped, precision), gangs) + shaped.edge_us;
   };
 }

@@ -26,7 +26,7 @@ bool has_narrow(const Graph& placed) {
   return std::any_of(placed.buffers.begin(), placed.buffers.end(), [](const Buffer& buffer) { return buffer.narrowed; });
 }
 
-Graph narrowed(Graph placed, const Setting& setting, const VDevice& vdevice) {
+Graph narrowed(Graph placed, const Setting& setting, const ShapedVDevice& vdevice) {
   const Precision precision = setting.precision;
   const bool in_tf32 = setting.narrow_activations && precision == Precision::tf32 && vdevice.fp16 && vdevice.input_stages > 0;
   const bool has_half_ports = !placed.input_types.empty();

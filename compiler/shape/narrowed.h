@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "compiler/ir/graph.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "compiler/shape/setting.h"
 
 namespace tamp::shape {
@@ -14,7 +15,7 @@ bool has_narrow(const Graph& placed);     // whether some activation lies in 16 
 
 // For a placed graph: stores activations in 16 bits wherever there are bodies for that, but for masks (passes/wide_masks.h); in tf32 only
 // those of which fp16 keeps all that tf32 keeps (passes/value_bounds.h). `vdevice` has the program's shape.
-Graph narrowed(Graph placed, const Setting& setting, const VDevice& vdevice);
+Graph narrowed(Graph placed, const Setting& setting, const ShapedVDevice& vdevice);
 
 // Says how many activations lie in 16 bits, and which rOperators' results stay in fp32 although they might.
 void log_activations(const Graph& placed, const Setting& setting);

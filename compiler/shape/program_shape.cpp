@@ -65,7 +65,7 @@ bool has_rows_only(const Graph& graph) {
   return any;
 }
 
-double time_us(const Graph& placed, const Setting& setting, const VDevice& shaped) {
+double time_us(const Graph& placed, const Setting& setting, const ShapedVDevice& shaped) {
   return schedule::one_after_another_us(narrowed(placed, setting, shaped), shaped, setting.precision, setting.gangs);
 }
 
@@ -76,7 +76,7 @@ bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!any(is_recurrent) || any(convolves));
 }
 
-VDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precision) {
+ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Precision precision) {
   if (!has_boxes(graph, precision)) return vdevice.without_inputs();
   if (has_rows_only(graph)) return vdevice.with_rows();
   const std::optional<OneTapProducts> products = one_tap_products(graph);
@@ -86,7 +86,7 @@ VDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precis
   spdlog::debug("one-tap products: {:.1f} tiles of 128 x 192 on average, {:.2f} of all multiply-adds", products->large_tiles,
                 products->share);
   const bool is_large = products->large_tiles * products->share >= kLargeRounds * static_cast<double>(vdevice.veus());
-  VDevice d = is_large ? vdevice.with_batches() : vdevice.with_inputs();
+  ShapedVDevice d = is_large ? vdevice.with_batches() : vdevice.with_inputs();
   d.wide_products = true;
   d.even_stages = products->share > kNearlyAll;
   d.more_tiles = d.even_stages && is_large;
@@ -95,8 +95,8 @@ VDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precis
 }
 
 std::vector<Offer> offers(const Graph& placed, const Setting& setting) {
-  const VDevice& vdevice = setting.vdevice;
-  const VDevice usual = usual_shape(placed, vdevice, setting.precision);
+  const ShapedVDevice& vdevice = setting.vdevice;
+  const ShapedVDevice usual = usual_shape(placed, vdevice, setting.precision);
   std::vector<Offer> out = {{.name = "usual", .vdevice = usual}};
   if (usual.input_stages > 0 && std::any_of(placed.rops.begin(), placed.rops.end(), is_recurrent))
     out.push_back({.name = "without boxes", .vdevice = vdevice.without_inputs()});
@@ -104,10 +104,10 @@ std::vector<Offer> offers(const Graph& placed, const Setting& setting) {
   // gain more than is estimated: on an H200 swin_t takes 289.0 us in clusters and 303.8 without in tf32 (estimated 307 and 312),
   // convnext_tiny 236.3 and 249.8 (268 and 274).
   if (usual.even_stages && !usual.more_tiles && setting.gangs && vdevice.sms_in_clusters > 0 && vdevice.sms >= 4) {
-    VDevice clusters = vdevice.with_clusters();
+    ShapedVDevice clusters = vdevice.with_clusters();
     clusters.wide_products = clusters.even_stages = true;
     clusters.voting_waits = usual.voting_waits;
-    VDevice apart = clusters;  // as many vEUs, which share nothing
+    ShapedVDevice apart = clusters;  // as many vEUs, which share nothing
     apart.cluster_veus = 1;
     out.push_back({.name = "clusters", .vdevice = clusters, .factor = 1 / 1.02, .control = apart});
   }
@@ -115,14 +115,14 @@ std::vector<Offer> offers(const Graph& placed, const Setting& setting) {
   // batch 32 in fp16 2.08 instead of 2.00 ms, vit_b_16 at batch 8 1.17 instead of 1.06). But bert_base_s128 at batch 8 has its 1024 rows in
   // five such tiles, and takes 0.78 instead of 0.83 ms.
   if (usual.more_tiles && (may_narrow(setting) || has_narrow(narrowed(placed, setting, usual)))) {
-    VDevice longer = vdevice.with_long_batches();
+    ShapedVDevice longer = vdevice.with_long_batches();
     longer.wide_products = longer.more_tiles = longer.even_stages = true;
     out.push_back({.name = "longer stages", .vdevice = longer, .factor = 1.07});
   }
   return out;
 }
 
-const Offer& least(const std::vector<Offer>& offers, const std::function<double(const VDevice&)>& us) {
+const Offer& least(const std::vector<Offer>& offers, const std::function<double(const ShapedVDevice&)>& us) {
   const Offer* best = &offers.front();
   if (offers.size() == 1) return *best;
   double best_us = us(best->vdevice);
@@ -137,16 +137,16 @@ const Offer& least(const std::vector<Offer>& offers, const std::function<double(
   return *best;
 }
 
-VDevice program_shape(const Graph& placed, const Setting& setting) {
-  return least(offers(placed, setting), [&](const VDevice& shaped) { return time_us(placed, setting, shaped); }).vdevice;
+ShapedVDevice program_shape(const Graph& placed, const Setting& setting) {
+  return least(offers(placed, setting), [&](const ShapedVDevice& shaped) { return time_us(placed, setting, shaped); }).vdevice;
 }
 
-VDevice with_final_stages(const Graph& placed, const Setting& setting, const VDevice& shaped) {
+ShapedVDevice with_final_stages(const Graph& placed, const Setting& setting, const ShapedVDevice& shaped) {
   if (shaped.cluster_veus == 1 || shaped.input_stages_in_clusters == 0) return shaped;
-  const auto late_kb = [&](const VDevice& d) {
+  const auto late_kb = [&](const ShapedVDevice& d) {
     return schedule::late_bytes(narrowed(placed, setting, d), d, setting.precision, setting.gangs) / 1024;
   };
-  const VDevice over = shaped.with_products_over_inputs();
+  const ShapedVDevice over = shaped.with_products_over_inputs();
   const double own_kb = late_kb(shaped), over_kb = late_kb(over);
   spdlog::debug("clusters: {:.0f} KB of inputs are late, {:.0f} with products over the input stages", own_kb, over_kb);
   return over_kb < own_kb ? over : shaped;

@@ -16,22 +16,22 @@ namespace tamp::shape {
 bool has_boxes(const Graph& graph, Precision precision);
 
 // The shape that a program has by the products that its graph is made of. The graph needs no places.
-VDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precision);
+ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Precision precision);
 
 // A shape that a program may have instead of the ones before it in a list.
 struct Offer {
   std::string name;
-  VDevice vdevice;
+  ShapedVDevice vdevice;
   double factor = 1;  // by which its time counts; below 1 it is taken although its time is not less, if `control` takes longer
-  std::optional<VDevice> control = {};  // the same without the part whose time estimates know too little of
+  std::optional<ShapedVDevice> control = {};  // the same without the part whose time estimates know too little of
 };
 std::vector<Offer> offers(const Graph& placed, const Setting& setting);
 // The one whose time counts least; the first of equals. Asks for times that decide, so for none if there is one offer.
-const Offer& least(const std::vector<Offer>& offers, const std::function<double(const VDevice&)>& us);
+const Offer& least(const std::vector<Offer>& offers, const std::function<double(const ShapedVDevice&)>& us);
 
 // As the rKernels of the placed graph's program will see the vDevice, by the offer that is least.
-VDevice program_shape(const Graph& placed, const Setting& setting);
+ShapedVDevice program_shape(const Graph& placed, const Setting& setting);
 // The same with the stages of input that the finished program has.
-VDevice with_final_stages(const Graph& placed, const Setting& setting, const VDevice& shaped);
+ShapedVDevice with_final_stages(const Graph& placed, const Setting& setting, const ShapedVDevice& shaped);
 
 }  // namespace tamp::shape

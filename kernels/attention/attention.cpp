@@ -139,14 +139,14 @@ void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
 }
 
 // Whether the body and the vDevice can compute these heads.
-bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
+bool is_possible(const Heads& heads, const ShapedVDevice& d, Precision precision) {
   const int64_t size = padded_size(heads);
   return precision != Precision::fp32 && d.tf32 && heads.rtasks(1) > 0 && heads.keys > 0 && heads.size > 0 && size > 0 &&
          size <= rk::kAttentionLargestSize && rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
 }
 
 // Cycles of a rTask. A turn is 8 keys for every warp of a group.
-double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
+double cycles_of(const Heads& heads, const ShapedVDevice& d, int64_t groups) {
   const int64_t turns = ceil_div(heads.keys, rk::kAttentionWarps / groups * rk::kAttentionWarpKeys);
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
@@ -255,7 +255,7 @@ struct RowsShape {
 
   int work_bytes() const { return rk::attention_rows_work_bytes(size, value_bytes, tiles, bias, static_cast<int>(keys)); }
   int64_t stage_keys() const { return rk::attention_stage_keys(size, value_bytes, tiles, bias); }
-  bool is_wide(const VDevice& d) const { return d.arch == "sm_90a" && size == 64 && value_bytes == 2; }
+  bool is_wide(const ShapedVDevice& d) const { return d.arch == "sm_90a" && size == 64 && value_bytes == 2; }
 };
 
 // The shape for `tiles` tiles of 16 queries a warp, if there is room and are registers for it.
@@ -275,7 +275,7 @@ std::optional<RowsShape> rows_shape(const Request& request, const Heads& heads, 
 // The body whose warps have tiles of 16 queries and go over all keys, for `of_rtask` heads one after the other.
 RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsShape& shape, int64_t of_rtask) {
   const int64_t groups = shape.tiles * rk::kAttentionWarps;
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   // A stage's keys: cycles of the turn itself, and those of products and exponentials, which tf32 and longer rows have more of. Heads
   // behind the first begin with what they need.
   const double turns = static_cast<double>(ceil_div(heads.keys, shape.stage_keys())), bytes = shape.size * shape.value_bytes;
@@ -311,7 +311,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
 // The body that has all keys in registers, for `tiles` tiles of 16 queries.
 RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
   const int64_t size = padded_size(heads), groups = ceil_div(heads.keys, rk::kAttentionWarps * 16);
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const rk::AttentionBias bias = bias_of(heads);
   const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
                         static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
@@ -354,7 +354,7 @@ void append_once(const Request& request, const Heads& heads, std::vector<RKernel
 // The body whose warps have a tile of 16 queries and all keys each, for `units` tiles of any heads.
 RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units) {
   const int64_t groups = ceil_div(heads.keys, 16), all = heads.all() * heads.blocks(1);
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const rk::AttentionBias bias = bias_of(heads);
   const TensorId added = heads.tensors[kBias];
   const bool known = added.valid() && request.graph.tensor(added).role == Role::constant;
@@ -497,7 +497,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   }
   const Heads heads = unplaced(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return std::nullopt;
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const double rounds = static_cast<double>(ceil_div(heads.rtasks(1), d.veus()));
   return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }

@@ -187,7 +187,7 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
 
 // Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones
 // come at L2's pace. `key_bytes`: of a key before and its value.
-double cycles_of(const Step& step, const VDevice& d, int64_t shares, int64_t key_bytes) {
+double cycles_of(const Step& step, const ShapedVDevice& d, int64_t shares, int64_t key_bytes) {
   const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
   const int64_t late = step.past == 0 ? 0 : std::max<int64_t>(0, keys_of_share(step, shares) - turn);
   const int64_t more_turns = std::max<int64_t>(ceil_div(step.own, rk::kStepGroups) - 1, 0);
@@ -282,7 +282,7 @@ RKernel rkernel_of(const Request& request, const Step& step, int64_t shares) {
 }
 
 // Numbers of shares: one, and as many as give all vEUs a rTask. Each number has no empty share.
-std::vector<int64_t> share_counts(const Step& step, const VDevice& d) {
+std::vector<int64_t> share_counts(const Step& step, const ShapedVDevice& d) {
   const int64_t most = std::min(ceil_div(step.past, rk::kStepGroups), d.veus() / std::max<int64_t>(1, step.all()));
   if (most < 2) return {1};
   return {1, ceil_div(step.past, keys_of_share(step, most))};
@@ -348,7 +348,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 // The whole rOperator before tensors have places.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (!is_step(request.rop)) return std::nullopt;
   const std::optional<Step> step = unplaced(request.graph, request.rop);
   if (!step || step->batch.size() > kBatchRank) return std::nullopt;  // places may let more dimensions be one, or may not

@@ -83,7 +83,7 @@ int64_t second_bytes(const Feed& f, int64_t members) { return members * sizes_of
 // Sums of y and z are in registers, x as it comes, too: more of them would not fit.
 constexpr int64_t kMostColumns = 192, kMostInner = 512;
 
-bool fits(const VDevice& d, const Feed& f, int64_t members) {
+bool fits(const ShapedVDevice& d, const Feed& f, int64_t members) {
   if (f.rows == 0 || f.k == 0 || f.k % 32 != 0 || f.k > kMostColumns || f.c == 0 || f.c % 32 != 0 || f.c > kMostColumns || f.h == 0 ||
       f.h % (64 * members) != 0 || f.h / members > kMostInner || tiles_of(f) * members > d.veus())  // costs are of one round
     return false;
@@ -239,7 +239,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (!d.wide_products || d.weight_stages < 2) return {};
   const std::optional<Feed> f = feed_of(request.graph, request.rop);
   if (!f || !activation_of(f->op.activation.kind)) return {};

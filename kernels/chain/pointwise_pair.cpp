@@ -191,7 +191,7 @@ int64_t input_chunks(const Pair& p, const Config& c) { return ceil_div(p.boxes(0
 
 // Cycles of a rTask once its inputs are there, as traced: what it does once, its weights on their way from L2, which bound all but the
 // smallest products, and what each further 8 pixels add to the ends of both products.
-double cycles_of(const VDevice& vdevice, const Pair& p, const Config& c) {
+double cycles_of(const ShapedVDevice& vdevice, const Pair& p, const Config& c) {
   const auto cost = [&](const char* name) { return vdevice.cost(std::string("pointwise_pair.") + name); };
   const double steps = static_cast<double>(part_of(p, c, 0).steps + part_of(p, c, 1).steps);
   return cost("fixed_cycles") + (p.narrow ? 0 : cost("tf32_cycles")) + cost("eight_pixels_cycles") * static_cast<double>(c.nt - 1) +
@@ -225,7 +225,7 @@ void choose_chunk(const Pair& p, Config& c, int64_t most) {
   c = best;
 }
 
-bool choose_boxes(const VDevice& vdevice, const Pair& p, Config& c) {
+bool choose_boxes(const ShapedVDevice& vdevice, const Pair& p, Config& c) {
   const int64_t box = c.pixels() * InputBoxes::kBoxRowBytes, fits = vdevice.input_stage_bytes / box;
   if (fits == 0) return false;
   c.boxes_per_chunk = std::min(fits, p.boxes(0));
@@ -233,7 +233,7 @@ bool choose_boxes(const VDevice& vdevice, const Pair& p, Config& c) {
   return c.boxes_per_chunk > 0;
 }
 
-std::optional<Config> config_for(const VDevice& vdevice, const Pair& p, Config c) {
+std::optional<Config> config_for(const ShapedVDevice& vdevice, const Pair& p, Config c) {
   const int64_t first = choose_warps(p, c, 0), second = choose_warps(p, c, 1);
   if (first == 0 || second == 0) return std::nullopt;
   c.warps_first = first, c.warps_second = second;
@@ -340,7 +340,7 @@ ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
 }
 
 Phase phase_of(const Request& request, const Pair& p, const Config& c) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const Part first = part_of(p, c, 0), second = part_of(p, c, 1);
   Phase phase;
   phase.header = "kernels/chain/pointwise_pair.cuh";
@@ -406,7 +406,7 @@ std::optional<Precision> precision_of(const Request& request, const Pair& p) {
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (request.precision == Precision::fp32 || !d.tf32 || d.input_stages == 0) return {};
   const std::optional<Pair> p = pair_of(request.graph, request.rop);
   if (!p) return {};

@@ -102,7 +102,7 @@ struct SelfPlan {
 constexpr int64_t kMostFloatBoxes = 6;
 
 std::optional<SelfPlan> plan_of(const Request& request, const SelfHeads& s, int64_t of_rtask) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   SelfPlan plan{ceil_div(s.k, 64), 1, of_rtask, ceil_div(s.windows, of_rtask)};
   if (plan.boxes % 2 == 0 && 2 * rk::kSelfWeightBoxBytes <= d.weight_stage_bytes) plan.chunk_boxes = 2;
   if (plan.chunk_bytes() > d.weight_stage_bytes || s.heads * plan.groups > d.veus()) return std::nullopt;  // costs are of one round
@@ -286,7 +286,7 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (!d.wide_products) return {};
   const std::optional<SelfHeads> s = self_heads_of(request.graph, request.rop);
   if (!s) return {};

@@ -47,7 +47,7 @@ constexpr int64_t kFewTurns = 2;
 
 // The time of trips for rows of the filter and of what is computed between them, one after another. Behind the first turns, all
 // vEUs wait for L2.
-double trips_us(const Window& window, const VDevice& d, DepthwiseItem item, int64_t per_rtask) {
+double trips_us(const Window& window, const ShapedVDevice& d, DepthwiseItem item, int64_t per_rtask) {
   const double turns = static_cast<double>(ceil_div(per_rtask * item.parts, d.compute_threads));
   const double row_us = d.cost("depthwise.row_us") + static_cast<double>(item.pixels) * d.cost("depthwise.pixel_us");
   const double loads = static_cast<double>(seen_columns(window, item.pixels) * window.kernel[0]) / static_cast<double>(item.parts);
@@ -64,7 +64,7 @@ double weight_bytes(const Window& window, int64_t per_rtask) {
 }
 
 Cost cost_of(const Request& request, const Window& window, DepthwiseItem item, double items, int64_t per_rtask) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   const bool square = is_square(window);
   // Pixels of an item share the columns that they load; items of a group of channels share about half of the rows.
@@ -86,7 +86,7 @@ Cost cost_of(const Request& request, const Window& window, DepthwiseItem item, d
 }
 
 // Items of a rTask: at least one turn of all threads, and whole pixels of a group of channels.
-int64_t per_rtask_of(const Window& window, const VDevice& d, DepthwiseItem item, int64_t rtasks) {
+int64_t per_rtask_of(const Window& window, const ShapedVDevice& d, DepthwiseItem item, int64_t rtasks) {
   const int64_t vectors = ceil_div(window.channels, window.vector) / window.channel_groups;
   const int64_t wanted = std::max(d.compute_threads / item.parts, ceil_div(window.items(), rtasks));
   return window.channel_groups > 1 ? ceil_div(wanted, vectors) * vectors : wanted;
@@ -174,7 +174,7 @@ int64_t strip_row_bytes(const Request& request, const Window& w, int64_t pixels)
 
 // A rTask's time without L2's: turns of all threads, each of which walks down a strip. A row takes its instructions, or its share of the
 // wait for a row where few are on their way.
-double strips_us(const Window& w, const VDevice& d, Strips strips, int64_t per_rtask) {
+double strips_us(const Window& w, const ShapedVDevice& d, Strips strips, int64_t per_rtask) {
   const double turns = static_cast<double>(ceil_div(per_rtask, d.compute_threads));
   const double steps = static_cast<double>(strips.rows + (w.kernel[0] - 1) / w.stride[0]);
   const double row_us = d.cost("depthwise.strips.row_us") +
@@ -186,7 +186,7 @@ double strips_us(const Window& w, const VDevice& d, Strips strips, int64_t per_r
 
 // The number of rows with which a rTask takes least time. Fewer rows than these would be read again by too many strips.
 int64_t best_rows(const Request& request, Strips strips) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const Window whole = strip_window(request.graph, request.rop, strips.pixels, 1);
   int64_t best = whole.out_height;
   double best_us = 0;
@@ -202,7 +202,7 @@ int64_t best_rows(const Request& request, Strips strips) {
 }
 
 Cost strips_cost(const Request& request, const Window& window, Strips strips, int64_t per_rtask, int64_t rtasks) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const double items = static_cast<double>(window.items()) / static_cast<double>(rtasks);
   const double outputs = items * static_cast<double>(4 * strips.pixels * strips.rows);
   const double begun = static_cast<double>(window.kernel[0] - window.stride[0]) / static_cast<double>(window.stride[0]);
@@ -258,7 +258,7 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
 
 // Strips, where the body for rows makes more than two turns: with fewer, its short code and many threads win.
 void offer_strips(const Request& request, std::vector<RKernel>& out) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (!takes_strips(request.graph, request.rop, window_of(request.graph, request.rop))) return;
   if (window_with(request.graph, request.rop, 4).items() <= kFewTurns * d.compute_threads * d.veus()) return;
   for (const int64_t pixels : {int64_t{4}, int64_t{5}}) {

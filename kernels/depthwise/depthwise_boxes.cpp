@@ -157,7 +157,7 @@ Phase phase_of(const Request& request, const Tiled& t) {
   phase.ring = {t.block_floats() * 4, 1, t.tiles(), t.groups()};
   phase.boxes = boxes_of(t);
 
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const auto cost = [&](const char* name) { return d.cost(std::string("depthwise_boxes.") + name); };
   const double copied = static_cast<double>(phase.boxes->copied_bytes()), results = static_cast<double>(t.rows * t.columns * t.channels());
   phase.cost.flops = results * 2 * static_cast<double>(kTaps * kTaps);
@@ -183,7 +183,7 @@ RKernel rkernel_of(const Request& request, const Tiled& t) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (d.input_stages == 0) return {};
   std::optional<Tiled> t = tiled_of(request.graph, request.rop);
   if (!t || !takes_places(request.graph, *t) || t->block_floats() * 4 > d.weight_stage_bytes) return {};

@@ -166,7 +166,7 @@ InputBoxes boxes_of(const Separable& s, const Config& c) {
 }
 
 // The tile's configuration on the vDevice; nothing where a box, a step of weights or the sums do not fit.
-std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int64_t tile) {
+std::optional<Config> config_for(const ShapedVDevice& vdevice, const Separable& s, int64_t tile) {
   const Tile& t = kTiles[tile];
   if (t.work_bytes(s.residual) > vdevice.work_beside_inputs() || t.step_bytes(s) > vdevice.weight_stage_bytes) return std::nullopt;
   if (!has_tile(s, t)) return std::nullopt;
@@ -184,7 +184,7 @@ std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int
 
 // cycles_of where inputs have 16 bits. Loads of 4 times 8 cells are most of what shared memory delivers; with a stride of 2 the 8 pixels
 // meet two by two in the same banks.
-double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
+double narrow_cycles_of(const ShapedVDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   const int64_t words = rk::separable_words(static_cast<int>(s.taps));
   int64_t loads = ceil_div(t.nt, 2), weights = 4 * t.mt;
@@ -201,7 +201,7 @@ double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config
 
 // Cycles of a rTask once its inputs are there. A step takes the longer of two times: that in which shared memory delivers to the lanes
 // (128 bytes a cycle), and that in which a scheduler issues for its two warps.
-double cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
+double cycles_of(const ShapedVDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   if (s.narrow()) return narrow_cycles_of(vdevice, s, c);
   const int64_t reads = ((t.nt - 1) * s.stride + s.taps) * s.taps;
@@ -388,7 +388,7 @@ RKernel rkernel_of(const Request& request, const Separable& s, const Config& c) 
   return rkernel;
 }
 
-bool has_boxes(const VDevice& vdevice, Precision precision) {
+bool has_boxes(const ShapedVDevice& vdevice, Precision precision) {
   return precision != Precision::fp32 && vdevice.tf32 && vdevice.input_stages > 0;
 }
 
@@ -438,7 +438,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // A promise that there will be a rKernel: passes/assign_layout puts the input where boxes can be cut from (lies_for_boxes). None where
 // the rOperators that the fused one replaces would be as fast.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   if (!has_boxes(vdevice, request.precision)) return std::nullopt;
   const std::optional<Separable> s = separable_of(request.graph, request.rop);
   if (!s) return std::nullopt;

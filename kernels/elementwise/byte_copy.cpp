@@ -19,7 +19,7 @@ bool is_copy(const ROperator& rop) {
 int64_t byte_count(const Tensor& tensor) { return element_count(tensor.shape) * bytes_of(tensor.dtype); }
 
 // A multiple of four elements, so that no word has two rTasks.
-int64_t elements_per_rtask(const Tensor& tensor, const VDevice& vdevice) {
+int64_t elements_per_rtask(const Tensor& tensor, const ShapedVDevice& vdevice) {
   const int64_t least = vdevice.compute_threads * 16 / bytes_of(tensor.dtype);
   return ceil_div(std::max(least, ceil_div(element_count(tensor.shape), vdevice.veus())), 4) * 4;
 }

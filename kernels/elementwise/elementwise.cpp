@@ -19,7 +19,7 @@ namespace {
 struct Work {
   int64_t groups = 4, prefetched = 0;
 };
-Work work_of(const Sweep& sweep, const VDevice& vdevice) {
+Work work_of(const Sweep& sweep, const ShapedVDevice& vdevice) {
   const int64_t units = vdevice.work_bytes() / (vdevice.compute_threads * 16);
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size());
   Work work;
@@ -58,7 +58,7 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
 }
 
 // What a rTask costs besides memory: a turn of the loop has a latency of its own, and then each step has a price per element.
-double interpreting_flops(const VDevice& vdevice, const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
+double interpreting_flops(const ShapedVDevice& vdevice, const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
   const double turns = static_cast<double>(ceil_div(groups_per_rtask, 256 * work.groups));
   double per_element = 0;
   for (const ChainStep& step : sweep.chain.steps) per_element += row_of(static_cast<ElementwiseOp>(step.op)).price;
@@ -78,7 +78,7 @@ double bytes_of_share(const Graph& graph, const Sweep& sweep, double share) {
 constexpr int64_t kCopyGroups = 8;  // of a thread at a time
 
 // Whether the sweep is a copy by vectors that gives a thread so many groups that decoding their places counts.
-bool is_large_copy(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
+bool is_large_copy(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask) {
   const Chain& chain = sweep.chain;
   const bool copies = chain.inputs.size() == 1 && chain.steps.size() == 1 &&
                       chain.steps[0].op == static_cast<int64_t>(ElementwiseOp::identity) && !sweep.loop.empty();

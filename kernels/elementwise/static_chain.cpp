@@ -22,7 +22,7 @@ bool is_partial(const Sweep& sweep) { return row_elements(sweep) % 4 != 0; }
 
 // Groups that a thread does at a time. Each possible number needs a body of its own, so there are few: 1, 2, and for rTasks of many groups
 // as many as bring loads of about 128 bytes under way and leave registers for the chain.
-int64_t groups_of_thread(const Sweep& sweep, int64_t groups_per_rtask, const VDevice& vdevice) {
+int64_t groups_of_thread(const Sweep& sweep, int64_t groups_per_rtask, const ShapedVDevice& vdevice) {
   constexpr int64_t kManyTurns = 8;
   const int64_t values = static_cast<int64_t>(sweep.chain.inputs.size()) + sweep.chain.temporaries;
   const auto is_wide = [](const ChainStep& step) { return row_of(static_cast<ElementwiseOp>(step.op)).speed == Speed::wide; };
@@ -133,7 +133,7 @@ void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand,
   }
 }
 
-Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
+Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask) {
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
   int64_t near = 0;

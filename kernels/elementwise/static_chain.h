@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/elementwise/sweep.h"
 
 namespace tamp::kernels {
@@ -19,6 +19,6 @@ int64_t elements_before(const Sweep& sweep, int64_t group);
 void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand, int64_t begin, int64_t end, std::vector<Region>& out);
 
 // The phase of such a sweep.
-Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask);
+Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask);
 
 }  // namespace tamp::kernels

@@ -76,7 +76,7 @@ std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop) {
   return e;
 }
 
-Chunks chunks_of(const Excitation& e, const VDevice& d, bool narrow) {
+Chunks chunks_of(const Excitation& e, const ShapedVDevice& d, bool narrow) {
   constexpr int64_t kGranule = 8;
   const int weight_bytes = static_cast<int>(weight_bytes_of(narrow));
   const int64_t fixed = rk::excite_chunk_bytes(0, weight_bytes), of_k = rk::excite_chunk_bytes(1, weight_bytes) - fixed;
@@ -123,7 +123,7 @@ double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixe
 
 // What a rTask takes beside the cost of every rTask: trips to L2, or its bytes, at the rate that a vEU has for itself. All rTasks read the
 // same sums, so what they read together says little.
-double body_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+double body_us(const Graph& graph, const Excitation& e, const ShapedVDevice& d, int64_t tile_pixels) {
   const double bytes_us = bytes_of_rtask(graph, e, tile_pixels) / (d.cost("excite.bytes_a_cycle") * d.clock_ghz * 1e3);
   const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
   const int64_t of_sums = ceil_div(e.parts, rk::kExcitePartsAhead * (rk::kExciteThreads / e.lanes()));
@@ -298,7 +298,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // Before places are known: assumes four channels at a time, as in every map that a rKernel makes. None where a vEU would run so many
 // rTasks one after another that computing all their gates takes longer than the two separate rOperators would.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const std::optional<Excitation> e = unplaced(request.graph, request.rop);
   if (!e || request.graph.tensor(e->in).dtype != DType::f32) return std::nullopt;
   const Chunks chunks = chunks_of(*e, d, request.precision != Precision::fp32);

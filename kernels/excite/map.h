@@ -5,7 +5,7 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 

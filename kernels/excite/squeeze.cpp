@@ -80,7 +80,7 @@ Squeezing placed(const Graph& graph, Squeezing s) {
 }
 
 // Rows of the product in a chunk: as few chunks as there can be, of the same size. 0: not even one turn fits.
-int64_t chunk_rows_of(const Squeezing& s, const VDevice& d, bool narrow) {
+int64_t chunk_rows_of(const Squeezing& s, const ShapedVDevice& d, bool narrow) {
   const int64_t granule = rk::kWarp / rk::kSqueezeLanes, all = ceil_div(s.hidden, granule) * granule;
   const int64_t row_bytes = rk::squeeze_chunk_bytes(0, 1, static_cast<int>(weight_bytes_of(narrow)));
   const int64_t most = (d.weight_stage_bytes - s.first_bytes()) / row_bytes / granule * granule;
@@ -161,12 +161,12 @@ double flops_of_rtask(const Squeezing& s) {
   return values * static_cast<double>(2 * s.taps * s.taps + 20) + static_cast<double>(2 * s.hidden * kSqueezeBlock);
 }
 
-double efficiency_of(const Squeezing& s, const VDevice& d) {
+double efficiency_of(const Squeezing& s, const ShapedVDevice& d) {
   return d.cost(s.vector ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
 }
 
 // The time of trips to L2 and of what is computed between them, one after another.
-double trips_us(const Squeezing& s, const VDevice& d, DepthwiseItem item) {
+double trips_us(const Squeezing& s, const ShapedVDevice& d, DepthwiseItem item) {
   const int64_t at_once = s.rows_at_once();
   if (s.taps == 0) return static_cast<double>(ceil_div(items_of(s, 1), rk::kExciteAhead * at_once) - 1) * d.cost("squeeze.turn_us");
   return static_cast<double>(ceil_div(items_of(s, item.pixels) * item.parts, at_once)) *
@@ -175,14 +175,14 @@ double trips_us(const Squeezing& s, const VDevice& d, DepthwiseItem item) {
 }
 
 // The time of a rTask's bytes and arithmetic while all vEUs are at work.
-double busy_us(const Graph& graph, const Squeezing& s, const VDevice& d) {
+double busy_us(const Graph& graph, const Squeezing& s, const ShapedVDevice& d) {
   const double veus = static_cast<double>(d.veus());
   return std::max(bytes_of_rtask(graph, s) / (d.l2_gb_per_s * 1e3 / veus),
                   flops_of_rtask(s) / (d.fp32_tflops * 1e6 / veus * efficiency_of(s, d)));
 }
 
 // What a rTask takes beside the cost of every rTask and beside busy_us: trips to L2 count as far as they are longer.
-double latency_us(const Graph& graph, const Squeezing& s, const VDevice& d, DepthwiseItem item) {
+double latency_us(const Graph& graph, const Squeezing& s, const ShapedVDevice& d, DepthwiseItem item) {
   return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, item) - busy_us(graph, s, d), 0.0);
 }
 
@@ -294,7 +294,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 // rTasks one after another that what each takes beside the map is more than the two separate rOperators (with a depthwise convolution:
 // two more edges) would take.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const std::optional<Squeezing> s = unplaced(request.graph, request.rop);
   if (!s || request.graph.tensor(s->in).dtype != DType::f32) return std::nullopt;
   if (chunk_rows_of(*s, d, request.precision != Precision::fp32) == 0) return std::nullopt;

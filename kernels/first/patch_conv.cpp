@@ -283,7 +283,7 @@ std::vector<Arg> args_of(const Request& request, const ROperator& conv, const Pr
 }
 
 // `values`: the type of the results and the residual.
-Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType values) {
+Cost cost_of(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c, DType values) {
   const double products = elements(patch_steps(p), c.warps_m * c.m_tiles * c.warps_n() * c.n_tiles);
   Cost cost;
   cost.flops = 2 * 16 * 8 * 8 * products;
@@ -305,7 +305,7 @@ Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType
 // Makes the phase one of patch_normalize.
 void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c,
                        const std::optional<PixelSteps>& steps, Phase& phase) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const std::array<int64_t, 4> none{};
   const auto in_elements = [&](std::array<int64_t, 4> of) {
     for (int64_t& step : of) step *= p.out_strides[3];
@@ -361,7 +361,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
 std::vector<RKernel> list_candidates(const Request& request) {
   const bool normalizes = std::holds_alternative<NormalizedConv>(request.rop.attrs);
   if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32) return {};
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};

@@ -45,7 +45,7 @@ int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.bl
 // The patch; later the sums lie in the same place.
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c) { return std::max(patch_rows(p, c) * c.pitch * 4, sum_bytes(c)); }
 
-double patch_start_us(const VDevice& vdevice) { return std::max(0.0, vdevice.cost("patch_conv.start_us") - vdevice.rtask_us); }
+double patch_start_us(const ShapedVDevice& vdevice) { return std::max(0.0, vdevice.cost("patch_conv.start_us") - vdevice.rtask_us); }
 
 namespace {
 
@@ -83,7 +83,7 @@ void choose_pitch(const Product& p, PatchPlan& c) {
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 // Microseconds of all rTasks with a tile, less what is the same for all tiles; only good for comparing tiles.
-double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c, double start_us, double pass_us) {
+double tile_us(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c, double start_us, double pass_us) {
   const double rounds = static_cast<double>(ceil_div(rtasks(p, c), vdevice.veus()));
   const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
   const double patch = elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
@@ -93,14 +93,14 @@ double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c, dou
 }
 
 // What a tile's bank conflicts add to tile_us. All warps' loads of pixels go through one shared memory.
-double conflicts_us(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+double conflicts_us(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c) {
   const double rounds = static_cast<double>(ceil_div(rtasks(p, c), vdevice.veus()));
   const double loads = elements(patch_steps(p) * 2 * c.n_tiles, kPatchWarps / c.warps_k);
   return rounds * loads * (accesses_per_load(p, c) - 1) / (vdevice.clock_ghz * 1e3);
 }
 
 // False if no tile fits.
-bool choose_tile(const VDevice& vdevice, const Product& p, PatchPlan& c) {
+bool choose_tile(const ShapedVDevice& vdevice, const Product& p, PatchPlan& c) {
   const double start_us = patch_start_us(vdevice), pass_us = vdevice.cost("patch_conv.copy_pass_us");
   double best = 0;
   PatchPlan trial = c;
@@ -121,7 +121,7 @@ bool choose_tile(const VDevice& vdevice, const Product& p, PatchPlan& c) {
 }
 
 // False if the shape is not for this convolution.
-bool fits(const VDevice& vdevice, const Product& p, PatchPlan& c) {
+bool fits(const ShapedVDevice& vdevice, const Product& p, PatchPlan& c) {
   if (c.block() - 16 >= p.channels && c.block() > 16) return false;  // a whole tile of channels that do not exist
   if (c.n_tiles > 1 && c.most_pixels() / 2 >= p.rows()) return false;
   const int64_t steps = patch_steps(p), most = vdevice.weight_stage_bytes / c.step_bytes();
@@ -137,7 +137,7 @@ bool fits(const VDevice& vdevice, const Product& p, PatchPlan& c) {
 
 // From the cycles of one warp's step: those of its products and those of its loads from the patch, which take longer if lanes meet in a
 // bank. A step takes at least as long as its lines of 128 bytes take to come from shared memory.
-double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+double patch_efficiency(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c) {
   const auto cost = [&](const char* name) { return vdevice.cost(std::string("patch_conv.") + name); };
   const double products = elements(c.m_tiles, c.n_tiles), loads = 2 * static_cast<double>(c.n_tiles) * accesses_per_load(p, c);
   const double issued = cost("product_cycles") * products + cost("load_cycles") * loads;
@@ -145,7 +145,7 @@ double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPla
   return cost("peak_product_cycles") * products / std::max(issued, delivered);
 }
 
-std::vector<PatchPlan> patch_plans(const VDevice& vdevice, const Product& product, int64_t cell) {
+std::vector<PatchPlan> patch_plans(const ShapedVDevice& vdevice, const Product& product, int64_t cell) {
   std::vector<PatchPlan> plans;
   for (const Share& share : kShares) {
     PatchPlan plan;

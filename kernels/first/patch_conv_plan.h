@@ -26,7 +26,7 @@ struct PatchPlan {
 };
 
 // One for every shape that suits the convolution and fits the vDevice. `cell`: floats that a copy of input takes.
-std::vector<PatchPlan> patch_plans(const VDevice& vdevice, const Product& product, int64_t cell);
+std::vector<PatchPlan> patch_plans(const ShapedVDevice& vdevice, const Product& product, int64_t cell);
 
 int64_t patch_extent(const Product& p, size_t d, int64_t tile);       // of h or w
 int64_t patch_rows(const Product& p, const PatchPlan& c);             // of all channels
@@ -39,7 +39,7 @@ int64_t patch_chunks(const Product& p, const PatchPlan& c);
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c);
 
 // Terms of Cost.
-double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c);
-double patch_start_us(const VDevice& vdevice);  // on top of what every rTask costs
+double patch_efficiency(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c);
+double patch_start_us(const ShapedVDevice& vdevice);  // on top of what every rTask costs
 
 }  // namespace tamp::kernels

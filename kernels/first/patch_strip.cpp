@@ -61,7 +61,7 @@ int64_t tiles_along(const Product& p, const StripPlan& c, size_t d) { return cei
 int64_t tiles_of(const Product& p, const StripPlan& c) { return p.pixels[0] * tiles_along(p, c, 0) * tiles_along(p, c, 1); }
 int64_t blocks_of(const Product& p, const StripPlan& c) { return ceil_div(p.channels, c.block()); }
 int64_t strips_of(const Product& p, const StripPlan& c) { return ceil_div(tiles_of(p, c), c.turns); }
-int64_t turns_for(const VDevice& vdevice, const Product& p, const StripPlan& c) {
+int64_t turns_for(const ShapedVDevice& vdevice, const Product& p, const StripPlan& c) {
   return ceil_div(tiles_of(p, c), std::max<int64_t>(1, vdevice.veus() / blocks_of(p, c)));
 }
 
@@ -162,16 +162,16 @@ int64_t products_of_tile(const Product& p, const StripPlan& c) {  // mma of 16 p
   return rk::kStripPixels / 16 * (c.block() / 8) * (c.narrow() ? ceil_div(granules_of(p), 2) : granules_of(p));
 }
 // Microseconds that a tile's products and their loads take.
-double product_us(const VDevice& vdevice, const Product& p, const StripPlan& c) {
+double product_us(const ShapedVDevice& vdevice, const Product& p, const StripPlan& c) {
   const double loads = elements(rk::kStripPixels / 8 * c.warps_n, granules_of(p));
   const double cycles = vdevice.cost("patch_strip.product_cycles") * static_cast<double>(products_of_tile(p, c)) +
                         vdevice.cost("patch_strip.load_cycles") * loads * accesses_per_load(p, c);
   return cycles / (vdevice.clock_ghz * 1e3);
 }
-double l2_bytes_per_us(const VDevice& vdevice) { return vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus()); }
+double l2_bytes_per_us(const ShapedVDevice& vdevice) { return vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus()); }
 
 // False if no tile fits.
-bool choose_tile(const VDevice& vdevice, const Product& p, StripPlan& c) {
+bool choose_tile(const ShapedVDevice& vdevice, const Product& p, StripPlan& c) {
   double best = 0;
   StripPlan trial = c;
   for (int64_t w = 1; w <= std::min<int64_t>(p.pixels[2], rk::kStripPixels); ++w) {
@@ -235,7 +235,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const StripPl
   };
 }
 
-Cost cost_of(const VDevice& vdevice, const Product& p, const StripPlan& c, DType values) {
+Cost cost_of(const ShapedVDevice& vdevice, const Product& p, const StripPlan& c, DType values) {
   const auto turns = static_cast<double>(c.turns);
   const double products = static_cast<double>(products_of_tile(p, c)), multiply_us = turns * product_us(vdevice, p, c);
   Cost cost;
@@ -290,7 +290,7 @@ bool has_vector_rows(const Graph& graph, const Product& p) {
          graph.tensor(p.in).place.offset % 4 == 0;
 }
 
-bool can_compute(const VDevice& vdevice, Precision precision) {
+bool can_compute(const ShapedVDevice& vdevice, Precision precision) {
   switch (precision) {
     case Precision::fp32: return false;
     case Precision::tf32: return vdevice.tf32;
@@ -314,7 +314,7 @@ bool suits(const Request& request, const Product& p) {
 
 std::vector<RKernel> list_candidates(const Request& request) {
   if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   if (!can_compute(vdevice, request.precision)) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
   if (!p || !suits(request, *p)) return {};

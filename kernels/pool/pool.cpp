@@ -109,7 +109,7 @@ std::optional<Window> walk_window(const Graph& graph, const ROperator& rop, Wind
 int64_t walk_turns(const Window& w) { return ceil_div(w.lines * w.stride[0], 2) + 1; }
 
 // The height of an item with which the threads make the fewest turns.
-int64_t walk_lines(Window w, const VDevice& vdevice) {
+int64_t walk_lines(Window w, const ShapedVDevice& vdevice) {
   int64_t best = 1, fewest = 0;
   for (w.lines = 1; w.lines <= w.out_height; ++w.lines) {
     const int64_t turns = ceil_div(ceil_div(w.items(), vdevice.veus()), vdevice.compute_threads) * walk_turns(w);
@@ -120,7 +120,7 @@ int64_t walk_lines(Window w, const VDevice& vdevice) {
 
 RKernel walk_rkernel_of(const Request& request, const Window& window) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const bool average = attrs.kind == PoolKind::average, narrow = is_narrow(type_of(request));
   const int64_t per_rtask = std::max(vdevice.compute_threads / 2, ceil_div(window.items(), vdevice.veus()));
   const bool far_ahead = !narrow || (!average && window.stride[0] == 2);  // as the registers allow

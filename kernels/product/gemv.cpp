@@ -213,7 +213,7 @@ int64_t parts_of(const Request& request) { return is_pooled(request.rop) ? reque
 
 Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t rows) {
   const int64_t parts = parts_of(request);
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const Blocks b = blocks_of(p, c);
   const double in = static_cast<double>(is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop)
                                                                 : bytes_of(request.graph.tensor(p.in).dtype) * parts),
@@ -359,7 +359,7 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
 }
 
 // Whether rTasks of more columns give the fullest vEU no more to do: then rTasks of `columns` columns would only read `in` more often.
-bool is_too_narrow(const Product& p, const VDevice& vdevice, int64_t columns) {
+bool is_too_narrow(const Product& p, const ShapedVDevice& vdevice, int64_t columns) {
   const auto fullest = [&](int64_t c) { return c * ceil_div(ceil_div(p.channels, kWarps * c), vdevice.veus()); };
   for (int64_t wider = 2 * columns; wider <= kMostColumns; wider *= 2) {
     if (fullest(wider) <= fullest(columns)) return true;
@@ -369,7 +369,7 @@ bool is_too_narrow(const Product& p, const VDevice& vdevice, int64_t columns) {
 
 // The tile of `columns` columns a warp whose rows lie in `pieces` places of shared memory in turn; none where they do not fit.
 std::optional<Tile> tile_of(const Request& request, const Product& p, int64_t rows, int64_t columns, int64_t pieces) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   Tile tile;
   tile.rows = rows;
   Config& c = tile.config;
@@ -452,7 +452,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const std::optional<Product> p =
       is_pooled(request.rop) ? unplaced_pooled(request.graph, request.rop) : unplaced_product_of_rows(request.graph, request.rop);
   if (!p || request.graph.tensor(p->in).dtype != DType::f32) return std::nullopt;
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const double veus = static_cast<double>(d.veus());
   std::optional<Estimate> best;
   for (const Tile& tile : tiles_of(request, *p)) {

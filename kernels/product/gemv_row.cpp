@@ -65,7 +65,7 @@ int64_t RowTile::work_bytes() const {
 }
 
 std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
   if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > rk::kGemvRowTurns) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
@@ -140,7 +140,7 @@ Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const
 }
 
 Cost row_cost(const Request& request, const RowTile& tile, double operand_bytes, double out_bytes) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const double k = static_cast<double>(tile.packed_k()), n = static_cast<double>(tile.rtask_columns());
   Cost cost;
   // Threads without k of their own wait for the others.

@@ -224,21 +224,21 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, i
 }
 
 // The most steps of weights that a ring stage holds, a power of two.
-int64_t chunk_steps_of(const VDevice& vdevice, const Config& c) {
+int64_t chunk_steps_of(const ShapedVDevice& vdevice, const Config& c) {
   int64_t steps = 1;
   while (steps < 4 && steps < c.steps_per_split && 2 * steps * c.block_k() * c.block_n * 4 <= vdevice.weight_stage_bytes) steps *= 2;
   return steps;
 }
 
 // As many stages as hide an L2 access of one stage behind the products of the others; 0: no room.
-int64_t a_stages_of(const VDevice& vdevice, const Config& c) {
+int64_t a_stages_of(const ShapedVDevice& vdevice, const Config& c) {
   const int64_t wanted = c.tf32 != 0 && c.k_groups * c.block_m < 256 ? kMostStages : 3;
   const int64_t stages = std::min(wanted, vdevice.work_bytes() / (c.block_m * c.block_k() * 4));
   return stages < 2 || work_bytes_of(c, stages) > vdevice.work_bytes() ? 0 : stages;
 }
 
 // Two groups of warps, unless their parts of C or the taps of every k would not fit the registers, or one step the ring.
-int64_t k_groups_of(const VDevice& vdevice, Config c) {
+int64_t k_groups_of(const ShapedVDevice& vdevice, Config c) {
   c.k_groups = 2;
   const bool large = c.block_m * c.block_n >= 128 * 64;
   if (c.tf32 == 0 && (large || c.gather == 1)) return 1;
@@ -247,7 +247,7 @@ int64_t k_groups_of(const VDevice& vdevice, Config c) {
 }
 
 // Whether splitting k `splits` ways may pay: half as many splits leave vEUs idle, and each split has enough steps.
-bool is_worth_splitting(const VDevice& vdevice, int64_t tiles, int64_t steps, int64_t splits) {
+bool is_worth_splitting(const ShapedVDevice& vdevice, int64_t tiles, int64_t steps, int64_t splits) {
   return tiles * (splits / 2) < vdevice.veus() && steps / splits >= 2;
 }
 
@@ -269,7 +269,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
   if (!p || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   if (p->groups > 1 && (p->channels < kMinChannels || p->in_channels < kMinChannels)) return {};
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const bool tf32 = request.precision != Precision::fp32 && vdevice.tf32;
   const bool vector = has_vector_channels(request.graph.tensor(p->in), p->in_strides, p->in_channels);
 
@@ -332,7 +332,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const auto* const matmul = std::get_if<MatMul>(&request.rop.attrs);
   if (matmul == nullptr) return std::nullopt;
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const Tensor &a = request.graph.tensor(request.rop.inputs[0]), &b = request.graph.tensor(request.rop.inputs[1]),
                &out = request.graph.tensor(request.rop.outputs[0]);
   const bool f32 = a.dtype == DType::f32 && b.dtype == DType::f32 && out.dtype == DType::f32;

@@ -38,7 +38,7 @@ struct RowThreads {
 };
 
 // The fewest turns; of these, the fewest vectors.
-std::optional<RowThreads> threads_of(const VDevice& vdevice, const Product& p, int64_t splits) {
+std::optional<RowThreads> threads_of(const ShapedVDevice& vdevice, const Product& p, int64_t splits) {
   const int64_t vectors = p.channels / 4, rows = normalized_rows_of(vdevice, p);
   const int64_t parts = std::max<int64_t>(4, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));
   std::optional<RowThreads> best;
@@ -55,7 +55,7 @@ std::optional<RowThreads> threads_of(const VDevice& vdevice, const Product& p, i
 ArgValue stride_arg(const Graph& graph, TensorId id) { return arg(id.valid() ? *row_stride(graph.tensor(id), 4) : int64_t{0}); }
 
 Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t turns) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   double bytes_of_value = 4 * static_cast<double>(splits);
   for (const TensorId id : tensors_of_rows(request.rop)) bytes_of_value += static_cast<double>(bytes_of(request.graph.tensor(id).dtype));
   const double values = static_cast<double>(normalized_rows_of(d, p) * p.channels);
@@ -98,7 +98,7 @@ bool takes_normalize(const Request& request) {
   return true;
 }
 
-int64_t normalized_rows_of(const VDevice& vdevice, const Product& product) { return ceil_div(product.rows(), vdevice.veus()); }
+int64_t normalized_rows_of(const ShapedVDevice& vdevice, const Product& product) { return ceil_div(product.rows(), vdevice.veus()); }
 
 std::optional<Phase> normalize_phase(const Request& request, const Product& p, int64_t splits) {
   const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);

@@ -22,6 +22,6 @@ Bytes pack_normalize(const Graph& graph, const ROperator& rop, const Product& pr
 void normalize_accesses(const Graph& graph, const ROperator& rop, const Product& product, int64_t splits, int64_t rows_per_rtask,
                         int64_t index, Accesses& out);
 // Rows of a rTask: about one rTask for each vEU.
-int64_t normalized_rows_of(const VDevice& vdevice, const Product& product);
+int64_t normalized_rows_of(const ShapedVDevice& vdevice, const Product& product);
 
 }  // namespace tamp::kernels

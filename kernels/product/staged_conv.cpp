@@ -249,7 +249,7 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
 
 // Whether teams take boxes and not taps. If taps are no multiple of the teams, some teams are idle in the last step of every box; with
 // boxes they are not, where there are enough boxes.
-bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_t splits) {
+bool teams_take_boxes(const ShapedVDevice& vdevice, const Product& p, Config c, int64_t splits) {
   c.team_boxes = 0;
   const int64_t teams = teams_of(c), boxes = ceil_div(all_boxes(p, c), splits);
   const bool fits = teams * bytes_of_box(p, c) <= vdevice.input_stage_bytes && (p.taps() + batch_of(c)) * teams <= kMostSteps;
@@ -269,7 +269,7 @@ constexpr int64_t kMostTilesToAdd = 3;
 // In how many shares the input channels of a shape with its tile may be, ascending. Where rows are normalised as well, the number of rTasks
 // matters more than elsewhere: with a second phase in any case, one more share costs little. So there are also those numbers with which the
 // rTasks just fit the vEUs, once or twice. Example: 24 tiles on 132 vEUs in 2, 4, 5, 8, 11 and 16 shares.
-std::vector<int64_t> splits_of(const VDevice& vdevice, const Product& p, const Config& c) {
+std::vector<int64_t> splits_of(const ShapedVDevice& vdevice, const Product& p, const Config& c) {
   if (c.sums != 0 || c.parts != 0 || c.moments != 0) return {1};
   std::vector<int64_t> splits;
   for (int64_t s = c.normalized != 0 ? 2 : 1; s <= (c.normalized != 0 ? kMostNormalizedSplits : 32); s *= 2) splits.push_back(s);
@@ -285,7 +285,7 @@ std::vector<int64_t> splits_of(const VDevice& vdevice, const Product& p, const C
 
 // The rKernels of a shape with its tile: with the input channels in one, two, .. shares.
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   for (const int64_t splits : splits_of(vdevice, p, c)) {
     const int64_t last = c.splits;
     if (splits > 1 && c.normalized == 0 && adds_narrow(request.graph, p)) return;  // split_k_sum has one type for both
@@ -306,7 +306,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   if (!may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
@@ -321,7 +321,7 @@ void append_cluster(const Request& request, const Product& p, Config c, std::vec
 
 // The rKernels of a shape.
 void append_shape(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
   if (has_moments(request.rop) && !take_moments(request.graph, request.rop, shape_of(c), c)) return;
   const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
@@ -342,7 +342,7 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
   const std::optional<Product> p = staged_product(request.graph, request.rop);
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv computes it
@@ -479,7 +479,7 @@ Graph placed_alone(const Graph& graph, ROperator& rop) {
 }
 
 double least_us(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   double least = std::numeric_limits<double>::infinity();
   for (const RKernel& rkernel : list_candidates(request)) {
     double us = 0;
@@ -500,7 +500,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
     const Tensor& tensor = request.graph.tensor(id);
     if (tensor.shape.size() != 4 || element_count(tensor.shape) == 0 || tensor.dtype != DType::f32) return std::nullopt;
   }
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   ROperator rop = request.rop;
   const Graph alone = placed_alone(request.graph, rop);
   const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, plain_product(rop), d, request.precision});

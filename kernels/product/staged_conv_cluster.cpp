@@ -22,7 +22,7 @@ int exchanged_bytes_of(const Shape& s) { return rk::kept_outputs(static_cast<int
 
 }  // namespace
 
-bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config& c) {
+bool may_share_in_cluster(const ShapedVDevice& vdevice, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const bool is_plain = c.sums == 0 && c.normalized == 0 && c.parts == 0;
@@ -32,11 +32,11 @@ bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config
          exchanged_bytes_of(s) - kReceivedBytes <= s.sum_bytes() && s.sum_bytes() + kReceivedBytes <= vdevice.work_bytes();
 }
 
-int64_t room_of_sums(const VDevice& vdevice) {
+int64_t room_of_sums(const ShapedVDevice& vdevice) {
   return vdevice.products_over_inputs ? vdevice.input_stages * vdevice.input_stage_bytes : vdevice.work_bytes();
 }
 
-void lie_over_inputs(const VDevice& vdevice, const Config& c, Phase& phase) {
+void lie_over_inputs(const ShapedVDevice& vdevice, const Config& c, Phase& phase) {
   const int64_t room = room_of_sums(vdevice);
   TAMP_CHECK(phase.work_bytes <= room, "sums of " + std::to_string(phase.work_bytes) + " bytes are longer than the input stages");
   phase.stores_behind_boxes = true;

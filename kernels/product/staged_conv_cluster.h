@@ -11,15 +11,15 @@
 namespace tamp::kernels::staged {
 
 // Whether there is such a body for the shape and the tile, and room for what the members send each other.
-bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config& c);
+bool may_share_in_cluster(const ShapedVDevice& vdevice, const Product& p, const Config& c);
 
 // Bytes that there are for the sums of a rTask.
-int64_t room_of_sums(const VDevice& vdevice);
+int64_t room_of_sums(const ShapedVDevice& vdevice);
 
 // Where products are over the input stages (VDevice::products_over_inputs), the sums of the phase lie in these. Behind them lies what is
 // there before the last products are: what a normalisation makes of sums (RowNorm of moment_conv.cuh), and what the members of a cluster
 // send.
-void lie_over_inputs(const VDevice& vdevice, const Config& c, Phase& phase);
+void lie_over_inputs(const ShapedVDevice& vdevice, const Config& c, Phase& phase);
 
 // Makes the phase of a product, whose splits are as many as a cluster has members, that of such a body.
 void share_in_cluster(const Request& request, const Product& p, const Config& c, Phase& phase);

@@ -76,7 +76,7 @@ bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Pr
 
 namespace {
 
-ShapeCosts table_costs(const VDevice& vdevice, const Config& c, int64_t pixels) {
+ShapeCosts table_costs(const ShapedVDevice& vdevice, const Config& c, int64_t pixels) {
   const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), pixels);
   const double efficiency = vdevice.cost(prefix + "efficiency");
   if (c.narrow != 0 || c.deep != 0) {
@@ -92,7 +92,7 @@ ShapeCosts table_costs(const VDevice& vdevice, const Config& c, int64_t pixels) 
 
 // The vDevice knows tiles of 128 channels with 64, 128 and 192 pixels; others of 128 channels lie on the line through the last two. Of
 // tiles of 64 channels and more than 64 pixels it knows those of multiples of 32; others lie in the middle between two.
-ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
+ShapeCosts costs_of(const ShapedVDevice& vdevice, const Config& c) {
   const Shape& s = shape_of(c);
   const bool is_between = s.channels() == 128 ? s.pixels() % 64 != 0 : s.pixels() > 64 && s.pixels() % 32 != 0;
   if (!is_between) return table_costs(vdevice, c, s.pixels());
@@ -210,7 +210,7 @@ int64_t eight_rows(const Product& p, const Config& c) {
   return w_follow && c.tile_w == 8 ? g.stride_h * box_w : 0;
 }
 
-bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
+bool is_wide(const ShapedVDevice& vdevice, const Product& p, const Config& c) {
   if (c.sums != 0) return false;
   if (c.narrow != 0 || c.deep != 0) return c.deep != 0;
   const Shape& s = shape_of(c);

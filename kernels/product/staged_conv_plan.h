@@ -76,7 +76,7 @@ Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
-ShapeCosts costs_of(const VDevice& vdevice, const Config& c);
+ShapeCosts costs_of(const ShapedVDevice& vdevice, const Config& c);
 static_assert(kBoxChannels == rk::kBoxChannels);
 int64_t channels_of_box(const Product& p);
 int64_t units_of_box(const Config& c);
@@ -142,7 +142,7 @@ int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 int64_t eight_rows(const Product& p, const Config& c);
 // Whether the body multiplies by wgmma, in a program that uses wgmma. In tf32 this needs pixels that are neighbouring rows of a box. (64
 // x 16 and 64 x 32 are slower with wgmma.)
-bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
+bool is_wide(const ShapedVDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
 bool in_one_copy(const Product& p, const Config& c);      // see InputBoxes::boxes_per_copy
 int64_t bytes_of_box(const Product& p, const Config& c);  // in a stage that holds several

@@ -29,7 +29,7 @@ double loop_cycles(const Product& p, const Config& c, double step_cycles, double
 
 }  // namespace
 
-bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
+bool choose_tile(const ShapedVDevice& vdevice, const Product& p, Config& c) {
   const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs beside its input, as rows of a box
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
@@ -55,7 +55,7 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   return best != 0;
 }
 
-bool take_tile(const VDevice& vdevice, const SummedConv& op, const Product& p, Config& c) {
+bool take_tile(const ShapedVDevice& vdevice, const SummedConv& op, const Product& p, Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   c.tile_h = std::min(op.tile[0], g.h);
@@ -70,7 +70,7 @@ namespace {
 
 // For StageLoop: as many boxes to a stage as divide the boxes of all splits, and as many whole stages of inputs to a stage of weights
 // as fit. Two numbers of steps in a stage are not worth a body of their own. Returns false where that cannot be.
-bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {
+bool choose_even_chunks(const ShapedVDevice& vdevice, const Product& p, Config& c) {
   if (!vdevice.even_stages || c.deep == 0 || c.narrow == 0 || p.taps() > 1) return false;
   const int64_t last = all_boxes(p, c) - (c.splits - 1) * c.boxes_per_split, box_bytes = bytes_of_box(p, c);
   for (int64_t steps = 4; steps > 1; --steps) {
@@ -86,7 +86,7 @@ bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {
 
 }  // namespace
 
-void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
+void choose_chunks(const ShapedVDevice& vdevice, const Product& p, Config& c) {
   c.stage_steps = 0;
   if (choose_even_chunks(vdevice, p, c)) return;
   const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),

@@ -141,7 +141,7 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop) {
 Cost cost_of(const Request& request) {
   const Graph& graph = request.graph;
   const ROperator& rop = request.rop;
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const RecurrentCell& cell = cell_of(rop);
   const Operands o = operands_of(rop);
   const double steps = static_cast<double>(cell.steps), hidden = static_cast<double>(cell.hidden);

@@ -21,9 +21,9 @@ constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 
 // Costs of the vDevice (docs/vdevices.md), read once for all divisions of a rOperator.
 struct GangCosts {
-  explicit GangCosts(const VDevice& d) : vdevice(d) {}
+  explicit GangCosts(const ShapedVDevice& d) : vdevice(d) {}
 
-  const VDevice& vdevice;
+  const ShapedVDevice& vdevice;
   double shared_bytes_per_cycle = of("shared_bytes_per_cycle");
   double edges_per_hop = of("edges_per_hop");
   double share_cycles = of("share_cycles");
@@ -60,7 +60,7 @@ struct StepTime {
 };
 
 // `streamed`: bytes of weights that all vEUs together read again in each step.
-double stream_us(const VDevice& d, double bytes_of_veu, double streamed) {
+double stream_us(const ShapedVDevice& d, double bytes_of_veu, double streamed) {
   const double gb_per_s = streamed > d.l2_bytes ? std::min(d.dram_gb_per_s, d.l2_gb_per_s) : d.l2_gb_per_s;
   return bytes_of_veu / (gb_per_s / static_cast<double>(d.veus()) * 1e3);
 }
@@ -123,7 +123,7 @@ struct Option {
 };
 
 // Gives the weights their places; false if the share does not fit even with all weights streamed.
-bool place_weights(const VDevice& d, GangShape& s) {
+bool place_weights(const ShapedVDevice& d, GangShape& s) {
   const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
   const int64_t sums = s.lane_rows * s.batch * (s.kind == rk::kGru ? 2 : 1);
@@ -186,7 +186,7 @@ std::vector<Option> options_of(const GangCosts& costs, const CellSizes& sizes, i
 
 class Divider {
  public:
-  Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& d, int64_t weights, int64_t veus)
+  Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const ShapedVDevice& d, int64_t weights, int64_t veus)
       : recurrent_(recurrent), vdevice_(d), veus_(veus) {
     const GangCosts costs(d);
     std::map<decltype(CellSizes{}.key()), std::vector<Option>> known;
@@ -278,7 +278,7 @@ class Divider {
   }
 
   const Recurrent& recurrent_;
-  const VDevice& vdevice_;
+  const ShapedVDevice& vdevice_;
   int64_t veus_;
   std::vector<std::vector<Option>> options_;  // per cell
 };
@@ -334,7 +334,7 @@ int32_t input_kind(const RecurrentCell& cell) {
   return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor;
 }
 
-std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const ShapedVDevice& vdevice,
                                   int64_t weights, int64_t veus) {
   if (!has_gang(recurrent, input_sizes)) return std::nullopt;
   return Divider(recurrent, input_sizes, vdevice, weights, veus).run();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compiler/ir/recurrent.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/recurrent/numbers.cuh"
 
 namespace tamp::kernels {
@@ -32,7 +32,7 @@ struct GangPlan {
 };
 
 // The fastest division among at most `veus` vEUs, or none.
-std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const ShapedVDevice& vdevice,
                                   int64_t weights, int64_t veus);
 
 // Gives the cells, whose shapes and shares are known, their places in the exchange.

@@ -136,7 +136,7 @@ ElementBytes sector_bytes(const Request& request, const Rows& rows) {
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const int64_t kept = kept_per_thread(rows, vdevice);
   Phase phase;
@@ -213,7 +213,7 @@ RowThreads threads_of(int64_t vectors, int64_t rows, int64_t all_threads) {
 RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
   const auto [threads, each] = threads_of(vectors, per_rtask, all_threads);
   Phase phase;
@@ -280,7 +280,7 @@ bool has_turns(const Request& request, const Rows& rows) {
 RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements();
   const auto [threads, each] = turn_threads_of(count / 8);
   const bool narrow = is_narrow(request.graph.tensor(rop.inputs[0]).dtype);

@@ -43,7 +43,7 @@ struct Split {
 };
 
 // Only so many rows side by side as whole sectors want: the more threads a row has, the fewer shares does each of them combine.
-Rows narrowest_whole_sectors(const Rows& rows, int64_t value_bytes, const VDevice& vdevice) {
+Rows narrowest_whole_sectors(const Rows& rows, int64_t value_bytes, const ShapedVDevice& vdevice) {
   const std::vector<Rows> layouts = layouts_of(rows, vdevice);
   for (const Rows& layout : layouts) {
     if (!layout.lanes_first || layout.lanes * value_bytes <= 32) return layout;
@@ -52,7 +52,7 @@ Rows narrowest_whole_sectors(const Rows& rows, int64_t value_bytes, const VDevic
 }
 
 std::optional<Split> split_of(const Request& request, const Rows& rows) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   Split split;
   split.rows = narrowest_whole_sectors(rows, bytes_of(request.graph.tensor(request.rop.inputs[0]).dtype), vdevice);
   for (const int64_t vector : {4, 2}) {
@@ -105,7 +105,7 @@ std::vector<Arg> args_of(const Request& request, const Split& split) {
 }
 
 // Cycles of a rTask that reads and writes so many bytes.
-double cycles_of(const VDevice& vdevice, const Split& split, double bytes) {
+double cycles_of(const ShapedVDevice& vdevice, const Split& split, double bytes) {
   const double of_byte =
       vdevice.cost("normalize.split_byte_cycles") *
       (split.vector == 4 ? 1 : vdevice.cost(split.vector == 2 ? "normalize.split_pair_factor" : "normalize.split_single_factor"));
@@ -113,7 +113,7 @@ double cycles_of(const VDevice& vdevice, const Split& split, double bytes) {
 }
 
 Phase phase_of(const Request& request, const Rows& rows, const Split& split, bool writes) {
-  const VDevice& vdevice = request.vdevice;
+  const ShapedVDevice& vdevice = request.vdevice;
   const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
   Phase phase;
   phase.header = "kernels/reduce/normalize_split.cuh";

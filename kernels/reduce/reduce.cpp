@@ -112,7 +112,7 @@ void add_types(const Types& types, Phase& phase) {
 }
 
 Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Types& types, const Formula& formula, double count,
-               const Cut& cut, int64_t per_rtask, const VDevice& vdevice) {
+               const Cut& cut, int64_t per_rtask, const ShapedVDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
   Phase phase;
   phase.header = "kernels/reduce/reduce.cuh";
@@ -157,7 +157,7 @@ bool is_sum(const Graph& graph, const ROperator& rop, const Rows& rows) {
 }
 
 // Items side by side in a rTask of reduce_sum; 0 if reduce_sum cannot do the rOperator.
-int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
+int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const ShapedVDevice& vdevice) {
   if (!is_sum(graph, rop, rows)) return 0;
   for (const int64_t lanes : {4, 8, 32}) {
     if (rows.rows() <= lanes * vdevice.veus() && 4 * lanes <= vdevice.compute_threads) return lanes;
@@ -166,7 +166,7 @@ int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, co
 }
 
 // Trips to memory, of two loads each.
-int64_t sum_turns(const Rows& rows, int64_t lanes, const VDevice& vdevice) {
+int64_t sum_turns(const Rows& rows, int64_t lanes, const ShapedVDevice& vdevice) {
   return ceil_div(rows.reduced_elements(), 2 * vdevice.compute_threads / lanes);
 }
 

@@ -30,7 +30,7 @@ Loop in_units(Loop loop, int64_t vector) {
 
 }  // namespace
 
-void lay_threads(Rows& rows, const VDevice& vdevice) {
+void lay_threads(Rows& rows, const ShapedVDevice& vdevice) {
   const int64_t threads = vdevice.compute_threads;
   rows.lanes_first = smallest_stride(rows.kept, 0) < smallest_stride(rows.reduced, 0);
   // Two elements per thread keep the tree short and the loads wide; 32 lanes (128 bytes) or 32 parts make whole lines.
@@ -45,7 +45,7 @@ void lay_threads(Rows& rows, const VDevice& vdevice) {
   while (ceil_div(rows.rows(), rows.lanes) > vdevice.veus() && threads / rows.lanes > least) rows.lanes *= 2;
 }
 
-std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice) {
+std::vector<Rows> layouts_of(Rows rows, const ShapedVDevice& vdevice) {
   lay_threads(rows, vdevice);
   std::vector<Rows> layouts = {rows};
   if (!rows.lanes_first) return layouts;
@@ -91,7 +91,7 @@ ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int
                      {"lanes_first", arg(int64_t{rows.lanes_first})}});
 }
 
-int64_t kept_per_thread(const Rows& rows, const VDevice& vdevice) {
+int64_t kept_per_thread(const Rows& rows, const ShapedVDevice& vdevice) {
   constexpr int64_t kMostKept = 24, kBatch = 4;
   const int64_t each = ceil_div(ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads), kBatch) * kBatch;
   return each <= kMostKept ? each : 0;

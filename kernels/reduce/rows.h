@@ -6,7 +6,7 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -23,12 +23,12 @@ struct Rows {
 };
 
 // Lays threads over the nests: neighbouring threads on neighbouring memory, a few elements per thread.
-void lay_threads(Rows& rows, const VDevice& vdevice);
+void lay_threads(Rows& rows, const ShapedVDevice& vdevice);
 
 // That layout and, where neighbouring threads have neighbouring rows and these are too few for the vEUs, further ones with fewer rows side
 // by side, so that there are more rTasks, which have fewer elements each; two for each thread, at least. Eight rows of f32 are whole
 // sectors still. Example: 196 rows on 132 vEUs. With 32 rows side by side 7 rTasks have work, with 8 rows 25, with 2 rows 98.
-std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice);
+std::vector<Rows> layouts_of(Rows rows, const ShapedVDevice& vdevice);
 
 // So many times as many bytes come from L2, or go there, as operand `operand` has values of `value_bytes` in a rTask's rows: memory
 // delivers whole sectors of 32 bytes, and few rows side by side want a part of each only.
@@ -42,7 +42,7 @@ ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int
 
 // For bodies that read a row more than once and write a row of the same length: how many elements a thread keeps in shared memory between
 // the reads, in whole batches of four; 0 if the row is too long for that.
-int64_t kept_per_thread(const Rows& rows, const VDevice& vdevice);
+int64_t kept_per_thread(const Rows& rows, const ShapedVDevice& vdevice);
 // A rKernel with one phase of a family that works on rows; the rows per rTask are in its config.
 RKernel rows_rkernel(const std::string& family, const Rows& rows, int64_t per_rtask, Phase phase);
 // What a rTask of such a rKernel reads of the first input, and all that it writes.

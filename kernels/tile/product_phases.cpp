@@ -30,7 +30,7 @@ int64_t rows_at_once(const Graph& graph, const ROperator& rop, const Product& p,
 
 // Cycles after the first rows of a rTask, which split_k_sum.fixed_cycles and .split_cycles are for: those of the trips to memory that
 // follow each other, or of the bytes where these take longer.
-double further_cycles(const VDevice& vdevice, const Product& p, int64_t splits, int64_t sum_rows, int64_t at_once, double bytes) {
+double further_cycles(const ShapedVDevice& vdevice, const Product& p, int64_t splits, int64_t sum_rows, int64_t at_once, double bytes) {
   const int64_t rows = at_once > 0 ? at_once : 1, turns = ceil_div(sum_rows, rows * kSumRows);
   const int64_t trips_of_turn = at_once > 0 ? 1 : ceil_div(splits, rk::kSumLoads) + (p.residual.valid() ? 1 : 0);
   const double trips = static_cast<double>((turns - 1) * trips_of_turn), rest = static_cast<double>(turns - 1) / static_cast<double>(turns);
@@ -98,7 +98,7 @@ std::array<int64_t, 4> partial_strides(const Product& p) {
   return {p.pixels[1] * p.pixels[2] * pitch, 1, p.pixels[2] * pitch, pitch};
 }
 
-int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
+int64_t sum_rows_of(const ShapedVDevice& vdevice, const Product& p) {
   const int64_t column_blocks = ceil_div(p.groups * p.channels, kSumColumns);
   const int64_t row_blocks = std::max<int64_t>(1, vdevice.veus() / column_blocks);
   return ceil_div(ceil_div(p.rows(), row_blocks), kSumRows) * kSumRows;

@@ -36,8 +36,8 @@ bool loads_residual_vectors(const Graph& graph, const Product& product);
 
 // The second phase of a product whose k was split, split_k_sum.cuh. Partial sums are [splits][rows][pitch] of the scratch.
 int64_t partial_pitch(const Product& product);
-std::array<int64_t, 4> partial_strides(const Product& product);       // image, channel, h, w
-int64_t sum_rows_of(const VDevice& vdevice, const Product& product);  // rows of a rTask: about one rTask per vEU
+std::array<int64_t, 4> partial_strides(const Product& product);             // image, channel, h, w
+int64_t sum_rows_of(const ShapedVDevice& vdevice, const Product& product);  // rows of a rTask: about one rTask per vEU
 Phase sum_phase(const Request& request, const Product& product, int64_t splits, int64_t sum_rows);
 Bytes pack_sum(const Graph& graph, const Product& product);
 void sum_accesses(const Graph& graph, const Product& product, int64_t splits, int64_t sum_rows, int64_t index, Accesses& out);

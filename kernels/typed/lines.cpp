@@ -20,8 +20,8 @@ Loop lines_of(const Graph& graph, const ROperator& rop, int64_t axis) {
   return normalised(loop);
 }
 
-RKernel lines_rkernel(const VDevice& vdevice, const std::string& name, const std::string& body, int64_t lines, int64_t lines_per_rtask,
-                      double steps) {
+RKernel lines_rkernel(const ShapedVDevice& vdevice, const std::string& name, const std::string& body, int64_t lines,
+                      int64_t lines_per_rtask, double steps) {
   constexpr double kFlopsOfStep = 256 * 40;  // of all threads, whether they have a line or not
   Phase phase;
   phase.header = "kernels/typed/" + name + ".cuh";

@@ -37,7 +37,7 @@ std::string phase_row(const Trial& trial, const std::vector<std::string>& bodies
                      trial.scratch() + 1 + p, boxes_text(trial, phase));
 }
 
-std::string heavy_source(const std::vector<Trial>& trials, const VDevice& vdevice) {
+std::string heavy_source(const std::vector<Trial>& trials, const ShapedVDevice& vdevice) {
   std::vector<std::string> bodies;
   std::set<std::string> headers;
   std::string args, rows, cases;

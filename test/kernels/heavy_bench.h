@@ -12,7 +12,7 @@
 namespace tamp::test {
 
 struct HeavyRun {
-  VDevice vdevice;
+  ShapedVDevice vdevice;
   Precision precision = Precision::fp32;
   double tolerance = 1e-5;  // of the sum of the absolute values of a dot product, about: of sqrt(k)
 };

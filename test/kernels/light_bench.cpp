@@ -234,8 +234,8 @@ std::vector<std::string> check_results(const std::vector<Trial>& trials, const s
 
 }  // namespace
 
-VDevice small_vdevice() {
-  VDevice vdevice;
+ShapedVDevice small_vdevice() {
+  ShapedVDevice vdevice;
   vdevice.name = "small";
   vdevice.sms = 3;
   vdevice.smem_bytes = 64 * 1024;
@@ -250,7 +250,7 @@ namespace {
 std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::vector<kernels::Family>& families,
                              std::vector<std::string>& problems) {
   std::vector<Trial> trials;
-  const VDevice vdevice = small_vdevice();
+  const ShapedVDevice vdevice = small_vdevice();
   Sample sample;
   for (const Case& c : cases) {
     const size_t before = trials.size();

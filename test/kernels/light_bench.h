@@ -105,7 +105,7 @@ class Sample {
   std::map<std::string, int> tried_;
 };
 
-VDevice small_vdevice();
+ShapedVDevice small_vdevice();
 
 // Problems found, one line each. `root` is the repository, `folder` takes the generated files.
 std::vector<std::string> run_cases(const std::vector<Case>& cases, const std::vector<kernels::Family>& families,

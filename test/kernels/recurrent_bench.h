@@ -11,7 +11,7 @@
 namespace tamp::test {
 
 struct RecurrentRun {
-  VDevice vdevice;
+  ShapedVDevice vdevice;
   Precision precision = Precision::fp32;
   double tolerance = 2e-6;
   bool first_only = false;  // of the candidates

@@ -235,7 +235,7 @@ class FieldsOf {
             inputs, outputs, input_types, output_types, padded, buffers);
   }
   // What a program is emitted by; its costs choose plans.
-  void visit(const std::string& path, VDevice& v) {
+  void visit(const std::string& path, ShapedVDevice& v) {
     members(path,
             {"arch", "sms", "veus_per_sm", "compute_threads", "smem_bytes", "weight_stages", "weight_stage_bytes", "input_stages",
              "input_stage_bytes", "wide_products", "more_tiles", "even_stages", "voting_waits", "cluster_veus", "products_over_inputs"},

@@ -140,8 +140,8 @@ NamedGraph constants() {
 
 }  // namespace
 
-VDevice tiny_vdevice(int64_t veus) {
-  VDevice d;
+ShapedVDevice tiny_vdevice(int64_t veus) {
+  ShapedVDevice d;
   d.name = "tiny";
   d.arch = "cpu";
   d.sms = veus;

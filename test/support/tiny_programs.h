@@ -25,7 +25,7 @@ inline const std::string kTinyStep = R"(
 )";
 
 // A vDevice of few vEUs and round costs: 1 TFLOP/s, 1 GB/s and 1 us a rTask per vEU, 1 us an edge, nothing on the same vEU.
-VDevice tiny_vdevice(int64_t veus);
+ShapedVDevice tiny_vdevice(int64_t veus);
 
 // Builds a graph whose tensors are placed row-major in buffers of their own. Every rOperator is an Elementwise (family
 // "tiles": each rTask writes a piece of the flat output and reads all of its inputs), or a MatMul (family "split": partial

@@ -348,7 +348,7 @@ std::vector<Case> attention_cases() {
 }  // namespace
 
 TEST_CASE("the body of Attention agrees with the reference") {
-  VDevice vdevice = read_vdevice("h200");
+  ShapedVDevice vdevice = read_vdevice("h200");
   vdevice.sms = 4;
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_attention");
@@ -358,7 +358,7 @@ TEST_CASE("the body of Attention agrees with the reference") {
 }
 
 TEST_CASE("operands and results of Attention may be of 16 bits") {
-  VDevice vdevice = read_vdevice("h200");
+  ShapedVDevice vdevice = read_vdevice("h200");
   vdevice.sms = 4;
   const auto all_of = [](const Case& c) {  // but the bias
     const std::vector<TensorId>& inputs = c.graph.rops[0].inputs;
@@ -414,7 +414,7 @@ namespace {
 
 // What the H200 is offered for these heads, by name.
 std::map<std::string, RKernel> offered(const Extents& extents, bool is_narrow = true) {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   Case c = attention_case("offered", extents);
   const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
   if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
@@ -428,7 +428,7 @@ bool has(const std::map<std::string, RKernel>& by_name, const std::string& name)
 }  // namespace
 
 TEST_CASE("up to 256 keys of 16 bits may be loaded at once, and are where heads are few") {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   CHECK(has(offered({{12}, 16, 256, 64, 64}), "attention_once<16x64>"));
   CHECK(!has(offered({{12}, 16, 256, 64, 64}), "attention_once<32x64>"));  // one tile has all queries
   CHECK(!has(offered({{12}, 16, 257, 64, 64}), "attention_once<16x64>"));
@@ -463,7 +463,7 @@ TEST_CASE("up to 64 keys of 16 bits may be a warp's own, as Swin's windows have 
 }
 
 TEST_CASE("two bodies take the rows of windows by a table") {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   const auto offered = [&](const Windowed& w, bool is_narrow, Precision precision = Precision::fp16) {
     Case c = window_case("offered", w);
     const ROperator rop = c.graph.rops[0];
@@ -501,7 +501,7 @@ TEST_CASE("a rTask by a table says which rows it reads and writes") {
   const TensorId q = maker.input({1, 8, 32}), k = maker.input({1, 8, 32}), v = maker.input({1, 8, 32}),
                  table = maker.indices({2, 4}, {0, 1, 4, 5, 2, 3, 6, 7}), out = maker.output({1, 8, 32});
   const Case c = maker.finish(Attention{}, {q, k, v, TensorId(), table}, out);
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   const std::vector<RKernel> rkernels = kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
   REQUIRE(!rkernels.empty());
   REQUIRE(rkernels[0].phases[0].rtasks == 2);

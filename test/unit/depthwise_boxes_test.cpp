@@ -13,8 +13,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-VDevice small_device() {
-  VDevice vdevice = read_vdevice("cpu").with_inputs();
+ShapedVDevice small_device() {
+  ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
   vdevice.sms = 5;
   return vdevice;
 }
@@ -194,7 +194,7 @@ TEST_CASE("depthwise_boxes is for large filters without stride, in memory that b
   CHECK(bodies_of(case_of({.name = "42 channels", .in = {1, 42, 9, 9}, .moments = false})).empty());
   // Without boxes.
   const Case c = case_of(usual);
-  const VDevice without = read_vdevice("cpu").without_inputs();
+  const ShapedVDevice without = read_vdevice("cpu").without_inputs();
   CHECK(kernels::depthwise_boxes().candidates({c.graph, c.graph.rops[0], without, Precision::tf32}).empty());
 }
 

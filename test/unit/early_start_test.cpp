@@ -23,7 +23,7 @@ RProgram chain() {
       "y = Conv(b, v) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} -> f32[1,8,6,6]\n"
       "outputs(y)\n");
   for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
-  VDevice vdevice = read_vdevice("cpu").with_inputs();
+  ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
   vdevice.sms = 1;
   return schedule::schedule(std::move(graph), vdevice, {.precision = Precision::tf32});
 }

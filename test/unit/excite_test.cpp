@@ -223,7 +223,7 @@ TEST_CASE("squeeze-and-excite is left alone where somebody else reads a step, or
 }
 
 TEST_CASE("the parts of hidden values stay f32 where the maps are narrow") {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   Graph graph = passes::recognise_excitation(parse_graph(excitation(kDepthwise, "x, g", R"(z = Elementwise(y) {relu(i0)} -> f32[2,40,6,5]
     outputs(z))")),
                                              on("h200", Precision::fp16));
@@ -414,8 +414,8 @@ std::vector<Case> of_sums_cases() {
   };
 }
 
-VDevice few_vdevice() {
-  VDevice vdevice = read_vdevice("h200");
+ShapedVDevice few_vdevice() {
+  ShapedVDevice vdevice = read_vdevice("h200");
   vdevice.sms = 6;
   return vdevice;
 }

@@ -380,19 +380,19 @@ std::vector<Case> feed_cases(DType in, DType out) {
   };
 }
 
-VDevice small_device(bool wide = true) {
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+ShapedVDevice small_device(bool wide = true) {
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.sms = 5;
   vdevice.wide_products = vdevice.even_stages = wide;
   return vdevice;
 }
-VDevice clusters() {
-  VDevice vdevice = read_vdevice("h200").with_clusters();
+ShapedVDevice clusters() {
+  ShapedVDevice vdevice = read_vdevice("h200").with_clusters();
   vdevice.wide_products = vdevice.even_stages = true;
   return vdevice;
 }
 
-std::vector<RKernel> bodies_of(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::feed_forward().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
@@ -437,7 +437,7 @@ TEST_CASE("FeedForward agrees with the reference in bf16") {
 }
 
 TEST_CASE("bodies of a FeedForward are there where it fits one round, by wgmma alone") {
-  const VDevice vdevice = small_device();
+  const ShapedVDevice vdevice = small_device();
   const auto count = [&](const FeedCase& e, Precision precision = Precision::tf32) {
     return bodies_of(feed_case("c", e), vdevice, precision).size();
   };
@@ -540,8 +540,8 @@ TEST_CASE("a program is fitted as if a FeedForward were its two products") {
   z = MatMul(y, w) -> f32[28,192]
   outputs(z)
 )");
-  const VDevice one = shape::usual_shape(feed, read_vdevice("h200"), Precision::fp16),
-                two = shape::usual_shape(products, read_vdevice("h200"), Precision::fp16);
+  const ShapedVDevice one = shape::usual_shape(feed, read_vdevice("h200"), Precision::fp16),
+                      two = shape::usual_shape(products, read_vdevice("h200"), Precision::fp16);
   CHECK(two.wide_products);
   CHECK(two.even_stages);
   CHECK(one.wide_products == two.wide_products);

@@ -241,8 +241,8 @@ std::vector<Case> normalized_cases() {
   };
 }
 
-VDevice device(int64_t sms, bool wide = false) {
-  VDevice vdevice = read_vdevice("cpu").with_inputs();
+ShapedVDevice device(int64_t sms, bool wide = false) {
+  ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
   vdevice.sms = sms;  // small cases split and fill too
   vdevice.wide_products = wide;
   return vdevice;
@@ -273,7 +273,7 @@ std::vector<Case> with_types(const std::vector<Case>& cases, DType a, DType sums
   return made;
 }
 
-std::vector<RKernel> rkernels_of(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("products with normalised rows agree with the reference in tf32") {
 
 TEST_CASE("products with normalised rows agree with the reference in 16 bits, whatever lies in memory") {
   expect_no_problems(normalized_cases(), {device(9), Precision::bf16, 2e-1}, "bf16");
-  const VDevice wide = device(5, true);
+  const ShapedVDevice wide = device(5, true);
   expect_no_problems(with_types(normalized_cases(), DType::f16, DType::f16, DType::f16), {wide, Precision::fp16, 3e-2}, "f16");
   const std::vector<Case> some = {normalized_cases()[1], normalized_cases()[4]};
   expect_no_problems(with_types(some, DType::f16, DType::f16, DType::f32), {wide, Precision::fp16, 3e-2}, "f32_out");
@@ -293,7 +293,7 @@ TEST_CASE("products with normalised rows agree with the reference in 16 bits, wh
 }
 
 TEST_CASE("a product with normalised rows has parts in any number that fills the vEUs") {
-  VDevice h200 = read_vdevice("h200").with_inputs();
+  ShapedVDevice h200 = read_vdevice("h200").with_inputs();
   h200.wide_products = true;
   const Case c = with_types(normalized_case("feed-forward", {{1, 128, 3072}, 768}), DType::f16, DType::f16, DType::f16);
   std::set<int64_t> splits;
@@ -311,7 +311,7 @@ TEST_CASE("a product with normalised rows has parts in any number that fills the
 }
 
 TEST_CASE("no body normalises rows that it cannot hold, or whose sums and residual differ in type") {
-  const VDevice vdevice = device(4);
+  const ShapedVDevice vdevice = device(4);
   const auto count = [&](const Case& c, Precision precision = Precision::fp16) { return rkernels_of(c, vdevice, precision).size(); };
   const Case usual = normalized_case("usual", {{2, 9, 192}, 72, true});
   CHECK(count(usual) > 0);

@@ -279,7 +279,7 @@ std::vector<Case> cases() {
 void expect_no_problems(const std::vector<Case>& cases, Precision precision, double tolerance, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_fuse_prologue_" + name);
-  VDevice vdevice = read_vdevice("h200").without_inputs();  // with room for all cases
+  ShapedVDevice vdevice = read_vdevice("h200").without_inputs();  // with room for all cases
   vdevice.sms = 4;
   for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, {vdevice, precision, tolerance}, root, folder.path()))
     FAIL_CHECK(problem);

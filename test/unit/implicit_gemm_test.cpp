@@ -13,8 +13,8 @@
 namespace tamp::test {
 namespace {
 
-VDevice device(const char* name, int64_t sms) {
-  VDevice vdevice = read_vdevice(name);
+ShapedVDevice device(const char* name, int64_t sms) {
+  ShapedVDevice vdevice = read_vdevice(name);
   vdevice.sms = sms;  // small cases split and fill too
   return vdevice;
 }
@@ -227,7 +227,7 @@ TEST_CASE("products of tiles and gemv write 16 bits, and add residuals of 16 bit
 }
 
 TEST_CASE("gemv reads 16 bits, products of tiles do not") {
-  const VDevice vdevice = device("cpu", 4);
+  const ShapedVDevice vdevice = device("cpu", 4);
   std::vector<Case> cases;
   for (const Case& c : cases_of_16_bits()) {
     if (kernels::gemv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
@@ -255,7 +255,7 @@ TEST_CASE("tf32 falls back to fp32 where the device has no tf32") {
 
 TEST_CASE("every candidate fits its vDevice") {
   for (const std::string& name : builtin_vdevices()) {
-    const VDevice vdevice = read_vdevice(name);
+    const ShapedVDevice vdevice = read_vdevice(name);
     for (const Case& c : all_cases()) {
       for (const kernels::Family& family : {kernels::implicit_gemm(), kernels::gemv()}) {
         for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, vdevice.default_precision})) {

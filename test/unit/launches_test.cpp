@@ -18,7 +18,7 @@ using namespace tamp::test;
 
 namespace {
 
-VDevice with_dependents(VDevice d) {
+ShapedVDevice with_dependents(ShapedVDevice d) {
   d.dependent_kernel_edge_us = d.kernel_edge_us - 0.25;
   return d;
 }

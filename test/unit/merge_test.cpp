@@ -232,7 +232,7 @@ TEST_CASE("the policies of IOS are accepted on them, never estimated slower for 
     std::optional<Graph> unplaced;
     const Graph placed = through_passes(random_branches(seed), unplaced);
     const Merger merger = merger_of(*unplaced);
-    const VDevice vdevice = read_vdevice("h200").without_inputs();
+    const ShapedVDevice vdevice = read_vdevice("h200").without_inputs();
     const select::Machine machine = select::machine_for(placed, vdevice, Precision::fp32);
     const schedule::Dependencies found = schedule::find_dependencies(placed);
     for (const auto execution : {Execution::persistent, Execution::graph}) {

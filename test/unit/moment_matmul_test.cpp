@@ -368,14 +368,14 @@ std::vector<Case> exact_cases() {
   };
 }
 
-VDevice small_device(bool wide) {
-  VDevice vdevice = read_vdevice("cpu").with_inputs();
+ShapedVDevice small_device(bool wide) {
+  ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
   vdevice.sms = 5;
   vdevice.wide_products = wide;
   return vdevice;
 }
 
-std::vector<RKernel> bodies_of(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
@@ -398,7 +398,7 @@ TEST_CASE("products read rows of fp32 where fp16 holds too little of them") {
 }
 
 TEST_CASE("there are no bodies by moments for other types, and for more moments than a thread can hold") {
-  const VDevice vdevice = small_device(true);
+  const ShapedVDevice vdevice = small_device(true);
   const Case usual = moment_case("usual", {19, 96, 64});
   CHECK(!bodies_of(usual, vdevice, Precision::fp16).empty());
   CHECK(bodies_of(usual, vdevice, Precision::fp32).empty());

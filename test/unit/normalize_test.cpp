@@ -313,7 +313,7 @@ TEST_CASE("so it does with scale and bias that come through the ring, where a st
       if (c.name == name) some.push_back(c);
     }
   }
-  VDevice vdevice = read_vdevice("cpu");
+  ShapedVDevice vdevice = read_vdevice("cpu");
   vdevice.sms = 3;
   int rings = 0;
   for (const Case& c : some) {
@@ -359,14 +359,14 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
   expect_no_problems(cases, {kernels::normalize()}, "normalize_narrow");
 
   Case refused = narrowed(wide[0], {wide[0].graph.rops[0].inputs[1]}, DType::f16);  // the scale
-  const VDevice vdevice = small_vdevice();
+  const ShapedVDevice vdevice = small_vdevice();
   CHECK(kernels::normalize().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 TEST_CASE("a body for several turns is offered where rows are of whole, aligned octets and there are several turns") {
   const Lay rows = Lay::rows, slice = Lay::slice;
   const auto offered = [](const Case& c) {
-    const VDevice vdevice = small_vdevice();
+    const ShapedVDevice vdevice = small_vdevice();
     int64_t turns = 0;
     for (const RKernel& rkernel : kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       turns += rkernel.phases[0].body == "rk::normalize_turns";
@@ -417,8 +417,8 @@ std::vector<Case> long_rows_cases() {
   };
 }
 
-VDevice thirteen_veus() {
-  VDevice vdevice = read_vdevice("cpu");
+ShapedVDevice thirteen_veus() {
+  ShapedVDevice vdevice = read_vdevice("cpu");
   vdevice.sms = 13;
   return vdevice;
 }
@@ -433,7 +433,7 @@ const RKernel* split_of(const std::vector<RKernel>& offers) {
 }  // namespace
 
 TEST_CASE("few long rows are cut into shares") {
-  const VDevice vdevice = thirteen_veus();
+  const ShapedVDevice vdevice = thirteen_veus();
   std::vector<Case> cases = long_rows_cases();
   std::map<std::string, int> vectors;
   for (const Case& c : long_rows_cases()) {
@@ -468,7 +468,7 @@ TEST_CASE("rows far from zero lose no digits in shares") {
 }
 
 TEST_CASE("rows are cut only where there are too few for the vEUs, and they are long") {
-  const VDevice vdevice = thirteen_veus();
+  const ShapedVDevice vdevice = thirteen_veus();
   const auto is_cut = [&](const Normalize& op, const Shape& shape, Lay lay) {
     const Case c = normalize_case("", op, shape, lay, lay, {}, {});
     return split_of(kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;

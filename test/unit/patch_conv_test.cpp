@@ -262,8 +262,8 @@ std::vector<Case> strip_cases() {
   });
 }
 
-VDevice device(const char* name, int64_t sms) {
-  VDevice vdevice = read_vdevice(name);
+ShapedVDevice device(const char* name, int64_t sms) {
+  ShapedVDevice vdevice = read_vdevice(name);
   vdevice.sms = sms;
   return vdevice;
 }
@@ -275,7 +275,7 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
   for (const std::string& problem : run_heavy_cases(cases, {family}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
-std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::patch_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
@@ -288,7 +288,7 @@ TEST_CASE("convolutions of patches write 16 bits, and add residuals of 16 bits")
 }
 
 TEST_CASE("many vEUs and small stages give the same answers") {
-  VDevice vdevice = device("h200", 40);
+  ShapedVDevice vdevice = device("h200", 40);
   vdevice.weight_stages = 2;
   vdevice.weight_stage_bytes = 7168;
   expect_no_problems(all_cases(), {vdevice, Precision::tf32, 2e-2}, "small");
@@ -299,14 +299,14 @@ TEST_CASE("strips of patches agree with the reference to the precision of tf32")
 }
 
 TEST_CASE("strips of patches multiply and write 16 bits") {
-  const VDevice vdevice = device("cpu", 2);
+  const ShapedVDevice vdevice = device("cpu", 2);
   expect_no_problems(narrowed(strip_cases(), false, true), {vdevice, Precision::fp16, 2e-2}, "strips_fp16", kernels::patch_strip());
   expect_no_problems({strip_cases()[0], strip_cases()[4]}, {vdevice, Precision::bf16, 1e-1}, "strips_bf16", kernels::patch_strip());
 }
 
 TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
   for (const std::string& name : builtin_vdevices()) {
-    const VDevice vdevice = read_vdevice(name);
+    const ShapedVDevice vdevice = read_vdevice(name);
     for (const Case& c : all_cases()) {
       for (const RKernel& rkernel : offers(c, vdevice, vdevice.default_precision)) {
         INFO(name << " " << c.name << " " << rkernel.name);
@@ -320,7 +320,7 @@ TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
 }
 
 TEST_CASE("the first convolution of a large network is one wave on an H200") {
-  const VDevice vdevice = read_vdevice("h200");
+  const ShapedVDevice vdevice = read_vdevice("h200");
   const Case c = case_of({.name = "resnet",
                           .in = {1, 3, 224, 224},
                           .out_channels = 64,
@@ -344,12 +344,12 @@ Case stem_of(int64_t batch) {
                   .pads_end = {3, 3}});
 }
 
-std::vector<RKernel> strips(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> strips(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::patch_strip().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 TEST_CASE("strips are for batches, and fit beside the rings of inputs and weights") {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::bf16}) {
     CHECK(strips(stem_of(1), vdevice, precision).empty());
     const std::vector<RKernel> rkernels = strips(stem_of(32), vdevice, precision);
@@ -361,7 +361,7 @@ TEST_CASE("strips are for batches, and fit beside the rings of inputs and weight
 }
 
 TEST_CASE("strips refuse what their loads and stores cannot do") {
-  const VDevice vdevice = device("cpu", 2);
+  const ShapedVDevice vdevice = device("cpu", 2);
   const auto offered = [&](ConvRow row, Precision precision) {
     row.in = {8, 3, 16, 16};
     return !strips(case_of(row), vdevice, precision).empty();
@@ -391,7 +391,7 @@ TEST_CASE("strips refuse what their loads and stores cannot do") {
 }
 
 TEST_CASE("convolutions that patches do not suit are left to others") {
-  const VDevice h200 = read_vdevice("h200");
+  const ShapedVDevice h200 = read_vdevice("h200");
   const Case good = case_of({.name = "good", .in = {1, 3, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
   const Case wide = case_of({.name = "wide", .in = {1, 5, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
   CHECK_FALSE(offers(good, h200, Precision::tf32).empty());

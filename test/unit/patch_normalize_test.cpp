@@ -82,8 +82,8 @@ std::vector<Row> rows() {
   };
 }
 
-VDevice device() {
-  VDevice vdevice = read_vdevice("cpu");
+ShapedVDevice device() {
+  ShapedVDevice vdevice = read_vdevice("cpu");
   vdevice.sms = 4;
   return vdevice;
 }

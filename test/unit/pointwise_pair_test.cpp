@@ -162,8 +162,8 @@ std::vector<Case> pair_cases() {
   };
 }
 
-VDevice device(int64_t sms) {
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+ShapedVDevice device(int64_t sms) {
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.sms = sms;  // small cases have several blocks
   return vdevice;
 }
@@ -174,7 +174,7 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
   for (const std::string& problem : run_heavy_cases(cases, {kernels::pointwise_pair()}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
-std::vector<RKernel> rkernels_of(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::pointwise_pair().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("pairs of pointwise convolutions have blocks of channels that fill the
 }
 
 TEST_CASE("there is no body for pairs that do not fit") {
-  const VDevice h200 = read_vdevice("h200").with_inputs();
+  const ShapedVDevice h200 = read_vdevice("h200").with_inputs();
   const auto count = [&](const Case& c, Precision precision = Precision::tf32) { return rkernels_of(c, h200, precision).size(); };
   const Case usual = pair_case("usual", {{1, 64, 7, 7}, 40, 80});
   CHECK(count(usual) > 0);

@@ -35,14 +35,14 @@ RProgram scheduled(const Graph& graph, Policy policy, Execution execution = Exec
 }
 
 schedule::Plan plan_of(const Graph& graph, const schedule::ScheduleOptions& options) {
-  const VDevice d = tiny_vdevice(kVeus);
+  const ShapedVDevice d = tiny_vdevice(kVeus);
   const schedule::Dependencies found = schedule::find_dependencies(graph);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   return schedule::plan_of(options.policy, {graph, machine, found.producers, found.is_view, tiny_families(), options});
 }
 
 double us_of(const schedule::Plan& plan, const Graph& graph, Execution execution) {
-  const VDevice d = tiny_vdevice(kVeus);
+  const ShapedVDevice d = tiny_vdevice(kVeus);
   return schedule::Simulator(select::machine_for(graph, d, Precision::fp32)).run(plan, execution);
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("vEUs take rTasks in the order that their phase asks for") {
     }
     return all;
   };
-  const VDevice d = tiny_vdevice(kVeus);
+  const ShapedVDevice d = tiny_vdevice(kVeus);
   const schedule::Dependencies found = schedule::find_dependencies(graph);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   for (const Policy policy : {Policy::wavefront, Policy::greedy, Policy::sequential, Policy::list}) {

@@ -153,7 +153,7 @@ TEST_CASE("a classifier stays as it is where it is not faster otherwise") {
 }
 
 TEST_CASE("the sums stay f32 where the map is narrow") {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   Graph graph = passes::assign_layout(pooled(classifier(1, "act=relu", kView + kProduct), Precision::fp16));
   graph = passes::narrow_activations(std::move(graph), DType::f16, [&](const Graph& placed, const ROperator& rop) {
     return !kernels::candidates({placed, rop, vdevice, Precision::fp16}).empty();
@@ -198,7 +198,7 @@ std::vector<Case> cases() {
 void expect_no_problems(const std::vector<Case>& cases, Precision precision, double tolerance) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder(std::string("tamp_pool_by_sums_") + name_of(precision));
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.sms = 4;
   for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, {vdevice, precision, tolerance}, root, folder.path()))
     FAIL_CHECK(problem);

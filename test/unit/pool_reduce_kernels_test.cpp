@@ -94,7 +94,7 @@ std::vector<Case> walk_cases() {
 
 TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligned") {
   const auto walks = [](const Case& c) {
-    const VDevice vdevice = small_vdevice();
+    const ShapedVDevice vdevice = small_vdevice();
     const std::vector<RKernel> offers = kernels::pool().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
     return std::count_if(offers.begin(), offers.end(), [](const RKernel& r) { return r.phases[0].body == "rk::pool_walk"; }) == 1;
   };
@@ -226,7 +226,7 @@ TEST_CASE("softmax agrees with the reference") {
 }
 
 TEST_CASE("columns that are too few for the vEUs are offered with fewer side by side") {
-  VDevice vdevice = small_vdevice();
+  ShapedVDevice vdevice = small_vdevice();
   vdevice.sms = 132;
   const auto names = [&](const Case& c, const kernels::Family& family) {
     std::vector<std::string> all;
@@ -246,7 +246,7 @@ TEST_CASE("columns that are too few for the vEUs are offered with fewer side by 
 }
 
 TEST_CASE("fewer than eight columns side by side pay for whole sectors") {
-  VDevice vdevice = small_vdevice();
+  ShapedVDevice vdevice = small_vdevice();
   vdevice.sms = 132;
   const Case c = softmax_case("", {1, 1, false}, {2, 3000, 98}, Lay::rows, Lay::rows);
   const std::vector<RKernel> offers = kernels::softmax().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});

@@ -125,13 +125,13 @@ TEST_CASE("the shape of the least time is taken, by what each must gain") {
       offers.back().control->name = "control";
     }
     CAPTURE(row.us, row.factor, row.control_us);
-    CHECK(shape::least(offers, [&](const VDevice& d) { return us.at(d.name); }).name == std::to_string(row.taken));
+    CHECK(shape::least(offers, [&](const ShapedVDevice& d) { return us.at(d.name); }).name == std::to_string(row.taken));
   }
 }
 
 TEST_CASE("a program's products decide which kinds of bodies it has") {
   const auto flags = [](int64_t rows, int64_t columns, Precision precision) {
-    const VDevice d = shape::usual_shape(parse_graph(product(rows, columns)), read_vdevice("h200"), precision);
+    const ShapedVDevice d = shape::usual_shape(parse_graph(product(rows, columns)), read_vdevice("h200"), precision);
     return fmt::format("{}{}{}{}", d.wide_products ? "w" : "", d.more_tiles ? "m" : "", d.even_stages ? "e" : "",
                        d.voting_waits ? "v" : "");
   };

@@ -14,7 +14,7 @@ TEST_CASE("the verifier accepts what every policy makes of random graphs") {
   for (unsigned seed = 0; seed < 16; ++seed) {
     Graph graph = random_graph(1000 + seed, 4 + static_cast<int>(seed));
     for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
-    const VDevice vdevice = read_vdevice("cpu").without_inputs();
+    const ShapedVDevice vdevice = read_vdevice("cpu").without_inputs();
     for (const schedule::Policy policy : schedule::policies()) {
       for (const auto execution : {schedule::Execution::persistent, schedule::Execution::graph}) {
         INFO("seed " << seed << " " << schedule::name_of(policy) << (execution == schedule::Execution::graph ? " graph" : ""));

@@ -71,7 +71,7 @@ TEST_CASE("a record changes the choice, whatever the policy") {
 
 TEST_CASE("the corrected model says what was measured, and the estimate of the whole hears of it") {
   const Graph graph = one_rop();
-  const VDevice d = tiny_vdevice(4);
+  const ShapedVDevice d = tiny_vdevice(4);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   for (const double us : {2.5, 5.0, 37.0, 400.0}) {
     Records records;

@@ -178,12 +178,12 @@ TEST_CASE("every activation agrees with the reference in every place") {
   expect_no_problems(table, "functions");
 }
 
-std::vector<RKernel> offers(const Case& c, const VDevice& vdevice) {
+std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice) {
   return kernels::recurrent_direct().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
 }
 
 TEST_CASE("a state that does not fit shared memory is refused") {
-  const VDevice vdevice = small_vdevice();
+  const ShapedVDevice vdevice = small_vdevice();
   const int64_t fits = vdevice.work_bytes() / 4 / 6 / 4 * 4;  // h, c and four gates
   CHECK(offers(made({"fits", CellKind::lstm, 1, 1, 1, fits}), vdevice).size() == 1);
   CHECK(offers(made({"too large", CellKind::lstm, 1, 1, 1, fits + 4}), vdevice).empty());

@@ -18,8 +18,8 @@ using Sizes = RecurrentMaker::Sizes;
 using Links = RecurrentMaker::Links;
 using enum CellKind;
 
-VDevice vdevice_of(int64_t veus, int64_t work_kbytes) {
-  VDevice d = small_vdevice();
+ShapedVDevice vdevice_of(int64_t veus, int64_t work_kbytes) {
+  ShapedVDevice d = small_vdevice();
   d.sms = veus;
   d.smem_bytes = kControlBytes + d.weight_stages * d.weight_stage_bytes + work_kbytes * 1024;
   d.clock_ghz = 1.98;
@@ -29,7 +29,7 @@ VDevice vdevice_of(int64_t veus, int64_t work_kbytes) {
   return d;
 }
 
-void expect_no_problems(const std::vector<Case>& cases, const VDevice& vdevice, const std::string& name) {
+void expect_no_problems(const std::vector<Case>& cases, const ShapedVDevice& vdevice, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_recurrent_" + name);
   RecurrentRun run;
@@ -49,7 +49,7 @@ Links initial() {
 }
 
 // As a pass asks before tensors have places.
-std::optional<Estimate> estimate_of(Case c, const VDevice& vdevice, Precision precision) {
+std::optional<Estimate> estimate_of(Case c, const ShapedVDevice& vdevice, Precision precision) {
   for (Tensor& tensor : c.graph.tensors) tensor.place = {};
   return kernels::estimate({c.graph, c.graph.rops[0], vdevice, precision});
 }
@@ -133,7 +133,7 @@ TEST_CASE("a gang takes what is not usual: functions, clip, peepholes, lengths")
 }
 
 TEST_CASE("what a gang cannot run has no candidates and no estimate") {
-  const VDevice vdevice = vdevice_of(2, 40);
+  const ShapedVDevice vdevice = vdevice_of(2, 40);
   const auto early_reset = [](RecurrentMaker&, RecurrentCell& cell) { cell.linear_before_reset = false; };
   const Case gru_case = RecurrentMaker("gru", 1).cell({gru, 3, 4, 5}, {}, early_reset).finish();
   CHECK(kernels::recurrent_gang().candidates({gru_case.graph, gru_case.graph.rops[0], vdevice, Precision::fp32}).empty());
@@ -156,7 +156,7 @@ std::vector<uint16_t> packed_16_bits(const std::vector<float>& values, Precision
   Bytes data = *r.data;
   std::memcpy(data.data(), values.data(), values.size() * 4);
   r.data = std::make_shared<const Bytes>(data);
-  const VDevice vdevice = vdevice_of(2, 40);
+  const ShapedVDevice vdevice = vdevice_of(2, 40);
   const auto rkernels = kernels::recurrent_gang().candidates({made.graph, rop, vdevice, precision});
   REQUIRE(!rkernels.empty());
   const std::string kind = std::string(name_of(precision)) + " weights";
@@ -214,7 +214,7 @@ TEST_CASE("a stack on an H200 is spread over nearly all vEUs, and its time is th
     maker.cell({lstm, 100, 256, 256}, links);
   }
   const Case stack = maker.finish();
-  const VDevice h200 = read_vdevice("h200").without_inputs();
+  const ShapedVDevice h200 = read_vdevice("h200").without_inputs();
   const std::optional<Estimate> estimate = estimate_of(stack, h200, Precision::fp32);
   REQUIRE(estimate);
   CHECK(estimate->us > 40);
@@ -240,7 +240,7 @@ TEST_CASE("an input much longer than the hidden state is dearer in the gang than
   RecurrentCell& first = std::get<Recurrent>(ahead.graph.rops[0].attrs).cells[0];
   first.x_is_gates = true;
   first.w = -1;
-  const VDevice h200 = read_vdevice("h200").without_inputs();
+  const ShapedVDevice h200 = read_vdevice("h200").without_inputs();
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     CHECK(estimate_of(inside, h200, precision)->us > estimate_of(ahead, h200, precision)->us + 30);
   }

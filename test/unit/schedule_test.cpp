@@ -56,7 +56,7 @@ Phase phase_with(double flops, double activation_bytes, double weight_bytes) {
 }  // namespace
 
 TEST_CASE("a rTask never gets cheaper by more work or more company") {
-  VDevice d = tiny_vdevice(8);
+  ShapedVDevice d = tiny_vdevice(8);
   d.dram_gb_per_s = 2;
   for (const bool in_l2 : {true, false}) {
     const select::Machine machine{d, Precision::fp32, in_l2};
@@ -76,7 +76,7 @@ TEST_CASE("a rTask never gets cheaper by more work or more company") {
 }
 
 TEST_CASE("a rTask's time is its fixed cost and the longest of arithmetic, activations and weights") {
-  const VDevice d = tiny_vdevice(4);  // per vEU: 1e6 flops and 1e3 bytes a us
+  const ShapedVDevice d = tiny_vdevice(4);  // per vEU: 1e6 flops and 1e3 bytes a us
   const select::Machine machine{d, Precision::fp32, true};
   struct Row {
     double flops, activation_bytes, weight_bytes, us;
@@ -88,7 +88,7 @@ TEST_CASE("a rTask's time is its fixed cost and the longest of arithmetic, activ
 }
 
 TEST_CASE("weights that fit into the ring hide behind a wait, others only in part") {
-  const VDevice d = tiny_vdevice(4);
+  const ShapedVDevice d = tiny_vdevice(4);
   const select::Machine machine{d, Precision::fp32, true};
   Phase phase = phase_with(1e6, 0, 8e3);  // 8 us of weights
   const auto end_after_wait = [&](double ready_us) { return select::after({}, select::cost_of(phase, machine, 4), ready_us).free_us; };
@@ -104,7 +104,7 @@ TEST_CASE("weights come from DRAM when the model's constants exceed L2") {
   GraphBuilder small, big;
   small.constant("w", {1000});
   big.constant("w", {1000, 1000});
-  const VDevice d = tiny_vdevice(2);
+  const ShapedVDevice d = tiny_vdevice(2);
   CHECK(select::machine_for(small.take(), d, Precision::fp32).weights_in_l2);
   CHECK_FALSE(select::machine_for(big.take(), d, Precision::fp32).weights_in_l2);
 }
@@ -113,7 +113,7 @@ TEST_CASE("the fastest rKernel fills the vEUs and the efficient one spends the l
   GraphBuilder b;
   b.output(b.tiles("a", {b.input("x", {12})}, {12}));
   const Graph graph = b.take();
-  const VDevice d = tiny_vdevice(4);
+  const ShapedVDevice d = tiny_vdevice(4);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   const auto found = select::candidates(tiny_families(), {graph, graph.rops[0], d, Precision::fp32});
   REQUIRE(found.size() == 5);
@@ -150,7 +150,7 @@ TEST_CASE("vEUs take rTasks with the same input one after the other where a phas
 }
 
 TEST_CASE("rTasks that take no time by their records do not follow each other on the vEU that need not wait for a signal") {
-  VDevice d = tiny_vdevice(5);
+  ShapedVDevice d = tiny_vdevice(5);
   d.edge_us = 1.6;
   d.same_veu_us = 0.3;
   const select::Machine machine{d, Precision::fp32, true};
@@ -334,7 +334,7 @@ TEST_CASE("what is only ever needed together is one event, and what somebody nee
 
 TEST_CASE("a boundary between parts is signalled once by each vEU and waited for once") {
   const Graph graph = tiny_graphs()[0].graph;
-  const VDevice d = tiny_vdevice(3);
+  const ShapedVDevice d = tiny_vdevice(3);
   const schedule::Dependencies dependencies = schedule::find_dependencies(graph);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   schedule::Plan plan = schedule::wavefront({graph, machine, dependencies.producers, dependencies.is_view, tiny_families()});

@@ -135,24 +135,24 @@ std::vector<Case> self_cases(DType in, DType out) {
   };
 }
 
-VDevice small_device(bool wide = true) {
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+ShapedVDevice small_device(bool wide = true) {
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.sms = 12;
   vdevice.wide_products = vdevice.even_stages = wide;
   return vdevice;
 }
 
-std::vector<RKernel> bodies_of(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::self_attention().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
-VDevice clusters() {
-  VDevice vdevice = read_vdevice("h200").with_clusters();
+ShapedVDevice clusters() {
+  ShapedVDevice vdevice = read_vdevice("h200").with_clusters();
   vdevice.wide_products = vdevice.even_stages = true;
   return vdevice;
 }
 
-void run(const std::vector<Case>& cases, Precision precision, double limit, const VDevice& vdevice = small_device()) {
+void run(const std::vector<Case>& cases, Precision precision, double limit, const ShapedVDevice& vdevice = small_device()) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_self_attention");
   for (const std::string& problem : run_heavy_cases(cases, {kernels::self_attention()}, {vdevice, precision, limit}, root, folder.path()))
@@ -350,7 +350,7 @@ TEST_CASE("SelfAttention agrees with the reference in fp16") {
 TEST_CASE("SelfAttention agrees with the reference in bf16") { run(self_cases(DType::bf16, DType::bf16), Precision::bf16, 5e-2); }
 
 TEST_CASE("bodies of a SelfAttention are there where it fits one round, by wgmma alone") {
-  const VDevice vdevice = small_device();
+  const ShapedVDevice vdevice = small_device();
   const auto count = [&](const SelfCase& e, Precision precision = Precision::tf32) {
     return bodies_of(self_case("c", e), vdevice, precision).size();
   };
@@ -393,8 +393,8 @@ TEST_CASE("a program is fitted as if a SelfAttention were its product") {
   outputs(z)
 )");
   for (const Precision precision : {Precision::fp16, Precision::tf32}) {
-    const VDevice one = shape::usual_shape(self, read_vdevice("h200"), precision),
-                  two = shape::usual_shape(product, read_vdevice("h200"), precision);
+    const ShapedVDevice one = shape::usual_shape(self, read_vdevice("h200"), precision),
+                        two = shape::usual_shape(product, read_vdevice("h200"), precision);
     CHECK(two.wide_products);
     CHECK(two.even_stages);
     CHECK(one.wide_products == two.wide_products);

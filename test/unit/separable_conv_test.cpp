@@ -15,8 +15,8 @@
 namespace tamp::test {
 namespace {
 
-VDevice device(const char* name, int64_t sms) {
-  VDevice vdevice = read_vdevice(name).with_inputs();
+ShapedVDevice device(const char* name, int64_t sms) {
+  ShapedVDevice vdevice = read_vdevice(name).with_inputs();
   vdevice.sms = sms;
   return vdevice;
 }
@@ -263,12 +263,12 @@ std::vector<std::string> problems_of(const std::vector<Case>& cases, const Heavy
   return problems;
 }
 
-std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision precision) {
+std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
   return kernels::separable_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 // As a pass asks before tensors have places.
-std::optional<Estimate> estimate_of(Case c, const VDevice& vdevice, Precision precision) {
+std::optional<Estimate> estimate_of(Case c, const ShapedVDevice& vdevice, Precision precision) {
   for (Tensor& tensor : c.graph.tensors) tensor.place = {};
   return kernels::estimate({c.graph, c.graph.rops[0], vdevice, precision});
 }
@@ -301,7 +301,7 @@ TEST_CASE("depthwise and pointwise convolutions in one read 16 bits") {
 
 TEST_CASE("every tile of separable_conv fits its vDevice, and is what the pass was promised") {
   for (const std::string& name : builtin_vdevices()) {
-    const VDevice vdevice = read_vdevice(name).with_inputs();
+    const ShapedVDevice vdevice = read_vdevice(name).with_inputs();
     for (const Case& c : all_cases()) {
       const std::vector<RKernel> rkernels = offers(c, vdevice, Precision::tf32);
       INFO(name << " " << c.name);
@@ -320,7 +320,7 @@ TEST_CASE("every tile of separable_conv fits its vDevice, and is what the pass w
 }
 
 TEST_CASE("separable_conv offers nothing that its body cannot do") {
-  const VDevice cpu = device("cpu", 4);
+  const ShapedVDevice cpu = device("cpu", 4);
   using enum Activation;
   const Row fine = {.name = "fine", .in = {1, 32, 8, 8}, .out_channels = 32, .taps = 3};
   CHECK_FALSE(offers(case_of(fine), cpu, Precision::tf32).empty());
@@ -351,7 +351,7 @@ TEST_CASE("separable_conv offers nothing that its body cannot do") {
 }
 
 TEST_CASE("a large map with many output channels keeps its depthwise convolution to itself") {
-  const VDevice h200 = read_vdevice("h200").with_inputs();
+  const ShapedVDevice h200 = read_vdevice("h200").with_inputs();
   const Case small =
       case_of({.name = "small", .in = {1, 384, 14, 14}, .out_channels = 64, .taps = 3, .pads_begin = {1, 1}, .pads_end = {1, 1}});
   const Case large =
@@ -363,7 +363,7 @@ TEST_CASE("a large map with many output channels keeps its depthwise convolution
   CHECK_FALSE(estimate_of(small, h200, Precision::fp32));
   CHECK_FALSE(estimate_of(large, h200, Precision::tf32));
   // What is worth it is the device's to say.
-  VDevice dear = h200;
+  ShapedVDevice dear = h200;
   dear.costs["separable_conv.two_roperators_us"] = estimate->us / 2;
   CHECK_FALSE(estimate_of(small, dear, Precision::tf32));
 }

@@ -37,15 +37,15 @@ schedule::Plan plan_of(const std::vector<RKernel>& rkernels, const std::vector<s
 }
 
 // 4 vEUs of 1e6 flops and 1e3 bytes a us each; a rTask costs 1 us; an edge 5, between kernels 7, on the same vEU 0.5.
-VDevice device() {
-  VDevice d = tiny_vdevice(4);
+ShapedVDevice device() {
+  ShapedVDevice d = tiny_vdevice(4);
   d.rtask_us = 1, d.edge_us = 5, d.kernel_edge_us = 7, d.same_veu_us = 0.5, d.launch_us = 0, d.barrier_us = 5;
   d.lone_veu_shares = 4;
   return d;
 }
 
 double us_of(const schedule::Plan& plan, schedule::Execution execution = schedule::Execution::persistent) {
-  const VDevice d = device();
+  const ShapedVDevice d = device();
   return schedule::Simulator({d, Precision::fp32, true}).run(plan, execution);
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("a rTask sees what ran on its own vEU sooner than what ran on another,
 }
 
 TEST_CASE("an edge behind few signals is shorter, and a signal keeps the next rTask of its vEU waiting") {
-  VDevice d = device();
+  ShapedVDevice d = device();
   d.edge_spread_us = 2, d.signal_us = 0.25;
   const auto us_of_plan = [&](const schedule::Plan& plan) { return schedule::Simulator({d, Precision::fp32, true}).run(plan); };
   // Of four vEUs: one signal, then all four.
@@ -71,7 +71,7 @@ TEST_CASE("an edge behind few signals is shorter, and a signal keeps the next rT
 
 TEST_CASE("in graph execution a kernel that only follows the one before it in its stream has the edge of a dependent") {
   const std::vector<RKernel> three(3, rkernel(1, 2e6)), four(4, rkernel(1, 2e6));
-  VDevice d = device();
+  ShapedVDevice d = device();
   d.dependent_kernel_edge_us = 6;
   const auto graph_us = [&](const schedule::Plan& plan) {
     return schedule::Simulator({d, Precision::fp32, true}).run(plan, schedule::Execution::graph);
@@ -127,7 +127,7 @@ TEST_CASE("a gang begins when all of its vEUs are free") {
 
 TEST_CASE("a plan takes as long as the rProgram that is made of it") {
   for (const NamedGraph& tiny : tiny_graphs()) {
-    VDevice d = tiny_vdevice(3);
+    ShapedVDevice d = tiny_vdevice(3);
     d.dependent_kernel_edge_us = d.kernel_edge_us - 0.25;
     const schedule::Dependencies found = schedule::find_dependencies(tiny.graph);
     const select::Machine machine = select::machine_for(tiny.graph, d, Precision::fp32);
@@ -149,7 +149,7 @@ TEST_CASE("a plan takes as long as the rProgram that is made of it") {
 }
 
 TEST_CASE("a plan is the same whatever an edge takes in estimates, and its estimate is not") {
-  VDevice d = device();
+  ShapedVDevice d = device();
   const Graph graph = tiny_graphs().front().graph;
   const RProgram usual = schedule::schedule(graph, d, {}, tiny_families());
   d.estimated_edge_us = 1;

@@ -33,7 +33,7 @@ Planned planned(int64_t channels, Precision precision) {
 }
 
 TEST_CASE("the sum of split k costs what its rows do") {
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.wide_products = true;
   std::map<int64_t, double> cycles;  // by the rows of a rTask, of two splits
   for (const int64_t batch : {1, 8, 32}) {
@@ -54,7 +54,7 @@ TEST_CASE("the sum of split k costs what its rows do") {
 }
 
 TEST_CASE("large tiles of one tap are taken with six blocks of channels beside each other, all others tile by tile") {
-  VDevice vdevice = read_vdevice("h200").with_batches();
+  ShapedVDevice vdevice = read_vdevice("h200").with_batches();
   vdevice.wide_products = true;
   const auto beside = [&](int64_t kernel) {
     const Case c = conv_case({.name = "plan", .in = {1, 128, 64, 64}, .out_channels = 768, .kernel = {kernel, kernel}});
@@ -115,7 +115,7 @@ TEST_CASE("chunks of inputs and of weights end with a batch of four where its bo
   using namespace kernels::staged;
   const Case c = conv_case({.name = "1x1", .in = {1, 1024, 14, 14}, .out_channels = 256, .kernel = {1, 1}});
   const kernels::Product product = *kernels::product_of(c.graph, c.graph.rops[0]);
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   int batches = 0;
   for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
     const Config config = config_of(rkernel);
@@ -132,7 +132,7 @@ TEST_CASE("chunks of inputs and of weights end with a batch of four where its bo
 
 TEST_CASE("few rows are offered in one more tile than copies least, many rows are not") {
   using namespace kernels::staged;
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.wide_products = true;
   const auto widths = [&](int64_t images) {  // of tiles of 64 channels by up to 64 pixels
     const Case c =
@@ -150,7 +150,7 @@ TEST_CASE("few rows are offered in one more tile than copies least, many rows ar
 
 TEST_CASE("where one-tap products are all that counts, stages of inputs have one number of steps, and stages of weights are whole ones") {
   using namespace kernels::staged;
-  VDevice vdevice = read_vdevice("h200").with_inputs();
+  ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.wide_products = vdevice.even_stages = true;
   struct Stages {
     int64_t steps, chunk_steps;

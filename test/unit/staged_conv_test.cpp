@@ -18,8 +18,8 @@
 namespace tamp::test {
 namespace {
 
-VDevice device(int64_t sms) {
-  VDevice vdevice = read_vdevice("cpu").with_inputs();
+ShapedVDevice device(int64_t sms) {
+  ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
   vdevice.sms = sms;  // small cases split and fill too
   return vdevice;
 }
@@ -153,7 +153,7 @@ TEST_CASE("convolutions by boxes agree with the reference in fp16") { expect_no_
 TEST_CASE("convolutions by boxes agree with the reference in bf16") { expect_no_problems({device(9), Precision::bf16, 1.5e-1}, "bf16"); }
 
 // Cases of 16 bits that boxes can be cut from: pixels begin at multiples of 16 bytes.
-std::vector<Case> narrow_cases(bool in, bool out, const VDevice& vdevice, DType dtype) {
+std::vector<Case> narrow_cases(bool in, bool out, const ShapedVDevice& vdevice, DType dtype) {
   std::vector<Case> kept;
   const ConvRow deep = {.name = "3x3, 136 to 130, 9 x 17",
                         .in = {1, 136, 9, 17},
@@ -199,14 +199,14 @@ std::vector<Case> narrow_cases(bool in, bool out, const VDevice& vdevice, DType 
 }
 
 TEST_CASE("convolutions by boxes read 16 bits, write them, and do both") {
-  const VDevice vdevice = device(9);
+  const ShapedVDevice vdevice = device(9);
   expect_no_problems(narrow_cases(true, true, vdevice, DType::f16), {vdevice, Precision::fp16, 2e-2}, "narrow");
   expect_no_problems(narrow_cases(true, false, vdevice, DType::bf16), {vdevice, Precision::bf16, 1.5e-1}, "narrow_in");
   expect_no_problems(narrow_cases(false, true, vdevice, DType::f16), {vdevice, Precision::fp16, 2e-2}, "narrow_out");
 }
 
 TEST_CASE("to results of fp32 a residual of the inputs' 16 bits is added, without and with wgmma's weights") {
-  VDevice vdevice = device(9);
+  ShapedVDevice vdevice = device(9);
   for (const bool wide : {false, true}) {
     vdevice.wide_products = vdevice.more_tiles = wide;
     std::vector<Case> mixed;
@@ -224,7 +224,7 @@ TEST_CASE("to results of fp32 a residual of the inputs' 16 bits is added, withou
 }
 
 TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 and of 128 channels") {
-  VDevice vdevice = device(4);
+  ShapedVDevice vdevice = device(4);
   vdevice.wide_products = vdevice.more_tiles = vdevice.even_stages = true;
   const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
   std::set<std::string> tiles, by_pairs, sums;
@@ -244,7 +244,7 @@ TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 a
 }
 
 TEST_CASE("tiles of 128 channels in tf32 give the same, in as many rounds as they take") {
-  VDevice vdevice = device(4);
+  ShapedVDevice vdevice = device(4);
   vdevice.wide_products = true;
   const ConvRow rows[] = {
       {.name = "3x3, 72 to 130, 9 x 33",
@@ -332,7 +332,7 @@ TEST_CASE("a channel's weights in 16 bits are the same whatever power of two the
 
 TEST_CASE("every candidate fits the vDevices that copy boxes") {
   for (const std::string& name : builtin_vdevices()) {
-    const VDevice vdevice = read_vdevice(name).with_inputs();
+    const ShapedVDevice vdevice = read_vdevice(name).with_inputs();
     for (const Case& c : cases()) {
       const std::vector<RKernel> rkernels = kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
       INFO(name << " " << c.name);

@@ -21,7 +21,7 @@ using Catch::Matchers::Contains;
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 Graph made_steps(const Graph& source) {
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   Graph made = passes::step_attention(
       source, [&](const Graph& graph, const ROperator& rop) { return select::estimate(graph, rop, vdevice, Precision::tf32); });
   check_pass(source, made);
@@ -282,7 +282,7 @@ std::vector<Case> step_cases() {
 }
 
 std::vector<std::string> problems_of(const std::vector<Case>& cases, Precision precision, double bound) {
-  VDevice vdevice = read_vdevice("h200");
+  ShapedVDevice vdevice = read_vdevice("h200");
   vdevice.sms = 6;
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_step_attention");
@@ -296,7 +296,7 @@ TEST_CASE("more dimensions of batches than the body loops over have no estimate"
   const TensorId q = maker.input({2, 2, 2, 2, 2, 1, 8}), k = maker.input({2, 2, 2, 2, 2, 5, 8}), v = maker.input({2, 2, 2, 2, 2, 5, 8}),
                  bias = maker.input({2, 1, 2, 1, 2, 1, 5});
   const Case c = maker.finish(Attention{1}, {q, k, v, bias}, maker.output({2, 2, 2, 2, 2, 1, 8}));
-  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   const kernels::Request request{c.graph, c.graph.rops[0], vdevice, Precision::fp32};
   CHECK(kernels::attention_step().candidates(request).empty());
   CHECK(!kernels::attention_step().estimate(request));

@@ -78,7 +78,7 @@ Graph placed(const std::string& text) {
 }
 
 // `wanted`: rKernels with this in their names are taken wherever there are any.
-RProgram scheduled(const std::string& text, const VDevice& vdevice, Precision precision, const std::string& wanted,
+RProgram scheduled(const std::string& text, const ShapedVDevice& vdevice, Precision precision, const std::string& wanted,
                    Execution execution = Execution::persistent) {
   Graph graph = placed(text);
   if (precision == Precision::fp16) {
@@ -136,8 +136,8 @@ const std::string kRows = R"(
 )";
 
 std::vector<std::pair<std::string, RProgram>> programs() {
-  VDevice h200 = read_vdevice("h200");
-  VDevice clusters = h200.with_clusters();
+  ShapedVDevice h200 = read_vdevice("h200");
+  ShapedVDevice clusters = h200.with_clusters();
   clusters.wide_products = clusters.even_stages = true;
   std::vector<std::pair<std::string, RProgram>> all;
   all.emplace_back("convolutions", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split"));

@@ -25,7 +25,7 @@ namespace {
 
 std::vector<std::string> verdict(const RProgram& program) { return schedule::verify(program, 8, tiny_families()); }
 
-RProgram assembled(const Graph& graph, const VDevice& d, schedule::Plan plan) {
+RProgram assembled(const Graph& graph, const ShapedVDevice& d, schedule::Plan plan) {
   RProgram program;
   program.vdevice = d;
   program.graph = graph;
@@ -37,7 +37,7 @@ RProgram assembled(const Graph& graph, const VDevice& d, schedule::Plan plan) {
 
 // The rTasks of a topological order on vEUs by chance, behind boundaries by chance: nothing a policy would do.
 RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
-  const VDevice d = tiny_vdevice(veus);
+  const ShapedVDevice d = tiny_vdevice(veus);
   const schedule::Dependencies dependencies = schedule::find_dependencies(graph);
   schedule::Plan plan;
   plan.waits = dependencies.producers;
@@ -281,7 +281,7 @@ RProgram in_a_cluster() {
   builder.output(builder.tiles("a", {m, m}, {128}));
   builder.output(builder.tiles("b", {m, m}, {128}));
   const Graph graph = builder.take();
-  VDevice d = tiny_vdevice(4);
+  ShapedVDevice d = tiny_vdevice(4);
   d.cluster_veus = 4;
   d.input_stages = 2;
   d.input_stage_bytes = 1024;
@@ -376,7 +376,7 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
 
 TEST_CASE("a body may take the room of the input stages unless it has boxes itself") {
   RProgram program = schedule::schedule(tiny_graphs()[3].graph, tiny_vdevice(2), {}, tiny_families());
-  VDevice& d = program.vdevice;
+  ShapedVDevice& d = program.vdevice;
   d.weight_stages_beside_inputs = d.weight_stages;
   d.weight_stage_bytes_beside_inputs = d.weight_stage_bytes;
   d.input_stages = 2;
