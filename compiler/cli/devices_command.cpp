@@ -28,7 +28,7 @@ ExitCode list_devices_as_json() {
     list.push_back({{"name", vdevice.name},
                     {"description", vdevice.description},
                     {"arch", vdevice.arch},
-                    {"veus", vdevice.veus()},
+                    {"veus", vdevice.sms * vdevice.veus_per_sm},
                     {"smem_bytes", vdevice.smem_bytes},
                     {"precisions", precisions_of(vdevice)},
                     {"default_precision", name_of(vdevice.default_precision)}});
@@ -66,7 +66,7 @@ ExitCode list_devices(bool as_json) {
                {"DESCRIPTION", Align::left, 200}});
   for (const std::string& name : builtin_vdevices()) {
     const VDevice vdevice = read_vdevice(name);
-    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes),
+    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.sms * vdevice.veus_per_sm), std::to_string(vdevice.smem_bytes),
                join(precisions_of(vdevice), " "), name_of(vdevice.default_precision), vdevice.description});
   }
   fmt::print("{}", table.text());

@@ -154,7 +154,7 @@ struct Phase {
   RingWeights ring;
   std::optional<InputBoxes> boxes;
   Cost cost;  // of one rTask
-  // Above 1: so many rTasks, the splits of one tile, run at the same time, each on its vEU of a cluster (VDevice::cluster_veus), and
+  // Above 1: so many rTasks, the splits of one tile, run at the same time, each on its vEU of a cluster (ProgramShape::cluster_veus), and
   // exchange values through shared memory (kernels/vdevice/cluster.cuh). Split s is member s. Needs boxes, with as many splits. Events are
   // before and behind each rTask, as elsewhere.
   int64_t cluster = 1;

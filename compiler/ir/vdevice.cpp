@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "compiler/ir/shaped_vdevice.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -114,7 +115,7 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
   }
   if (d.weight_stages_of_rows != 0)
     expect_stages(fields, "weight_stages_of_rows", d.weight_stages_of_rows, "weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
-  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs(), d.with_rows()})
+  for (const ShapedVDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs(), d.with_rows()})
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
@@ -197,76 +198,6 @@ double VDevice::cost(std::string_view cost_name) const {
 }
 
 int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
-
-int64_t VDevice::work_bytes() const { return work_beside_inputs() + (products_over_inputs ? input_stages * input_stage_bytes : 0); }
-int64_t VDevice::work_beside_inputs() const {
-  return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes;
-}
-
-VDevice VDevice::for_estimates() const {
-  VDevice d = *this;
-  d.edge_us = estimated_edge_us.value_or(edge_us);
-  return d;
-}
-
-VDevice VDevice::with_inputs() const {
-  VDevice d = *this;
-  if (input_stages == 0) return d;
-  d.weight_stages = weight_stages_beside_inputs;
-  d.weight_stage_bytes = weight_stage_bytes_beside_inputs;
-  return d;
-}
-
-VDevice VDevice::with_batches() const {
-  if (input_stages == 0 || input_stages_of_batches == 0) return with_inputs();
-  VDevice d = *this;
-  d.input_stages = input_stages_of_batches;
-  d.input_stage_bytes = input_stage_bytes_of_batches;
-  d.weight_stages = d.weight_stages_beside_inputs = weight_stages_of_batches;
-  d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_of_batches;
-  return d;
-}
-
-VDevice VDevice::with_long_batches() const {
-  VDevice d = with_batches();
-  if (input_stages == 0 || input_stages_of_batches <= 2) return d;
-  --d.input_stages;
-  d.input_stage_bytes = input_stage_bytes;
-  d.weight_stages_beside_inputs = ++d.weight_stages;
-  return d;
-}
-
-VDevice VDevice::with_clusters() const {
-  VDevice d = with_inputs();
-  TAMP_CHECK(sms_in_clusters > 0, "vDevice '" + name + "' has no clusters");
-  d.sms = std::min(sms_in_clusters, std::max<int64_t>(sms / 4, 1) * 4);  // a file may say that fewer SMs are to be used
-  d.cluster_veus = 4;
-  d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_in_clusters;
-  return d;
-}
-
-VDevice VDevice::with_products_over_inputs() const {
-  VDevice d = *this;
-  TAMP_CHECK(cluster_veus > 1 && input_stages_in_clusters > 0, "products of '" + name + "' have no stages to lie over");
-  d.input_stages = input_stages_in_clusters;
-  d.input_stage_bytes = input_stage_bytes_in_clusters;
-  d.products_over_inputs = true;
-  return d;
-}
-
-VDevice VDevice::without_inputs() const {
-  VDevice d = *this;
-  d.input_stages = 0;
-  return d;
-}
-
-VDevice VDevice::with_rows() const {
-  VDevice d = without_inputs();
-  if (weight_stages_of_rows == 0) return d;
-  d.weight_stages = weight_stages_of_rows;
-  d.weight_stage_bytes = weight_stage_bytes_of_rows;
-  return d;
-}
 
 std::vector<std::string> builtin_vdevices() {
   return {"h200", "h200nvl",    "h100",    "h100pcie", "b200",     "a100",    "a30",     "a10", "l40s",

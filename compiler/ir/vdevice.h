@@ -1,5 +1,5 @@
 // vDevice: a GPU as data (Rammer section 4.2). Read from JSON (compiler/ir/vdevices/NAME.json or a user's file); nothing
-// in the compiler tests for a GPU by name.
+// in the compiler tests for a GPU by name. What is chosen for a program on it is in shaped_vdevice.h.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ namespace tamp {
 
 // vEU: one persistent thread block. Its index is its position in RProgram::lanes.
 using VEU = StrongId<struct VEUTag>;
+
+struct ShapedVDevice;
 
 struct VDevice {
   std::string name;         // "h200"
@@ -44,23 +46,9 @@ struct VDevice {
   // the device has no clusters. And the weights' stages of such programs, whose bodies want more room.
   int64_t sms_in_clusters = 0;
   int64_t weight_stage_bytes_in_clusters = 0;
-  // The input stages of such programs where products store sums over them (products_over_inputs); 0: none do.
+  // The input stages of such programs where products store sums over them (ProgramShape::products_over_inputs); 0: none do.
   int64_t input_stages_in_clusters = 0, input_stage_bytes_in_clusters = 0;
   int64_t registers_per_sm = 65536;
-  bool wide_products =
-      false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
-
-  bool more_tiles = false;  // the same: tiles that only programs of large products have (staged_conv_plan.h, is_of_large_products)
-  // The same: products have bodies for a fixed number of steps in a stage (staged_conv_tiles.cpp). Only where they are nearly all that the
-  // program computes: elsewhere a further body costs more than it gains.
-  bool even_stages = false;
-  // The same: the lanes of a warp vote on each try of an mbarrier (kernels/vdevice/sync.cuh).
-  bool voting_waits = false;
-  // The same: vEUs of so many blocks of the launch form a cluster (Phase::cluster); 1: no clusters.
-  int64_t cluster_veus = 1;
-  // The same: products store their sums over the input stages, so that there may be more of these (docs/adr/0039). All bodies may use the
-  // stages' room then.
-  bool products_over_inputs = false;
 
   // Precisions and instructions that it has.
   bool tf32 = false, fp16 = false, bf16 = false;
@@ -90,22 +78,15 @@ struct VDevice {
   // The cost of that name, or the h200's where the file gives none. TAMP_CHECK if the h200 has none either.
   double cost(std::string_view cost_name) const;
 
-  VDevice for_estimates() const;  // with estimated_edge_us for edge_us
-  VDevice with_inputs() const;    // for a program that copies boxes of input values
-  VDevice with_batches() const;   // the same for large products on wgmma
+  // As programs see it (shaped_vdevice.h):
+  ShapedVDevice with_inputs() const;   // those that copy boxes of input values
+  ShapedVDevice with_batches() const;  // the same for large products on wgmma
   // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
-  VDevice with_long_batches() const;
-  VDevice with_clusters() const;  // as with_inputs, for a launch in clusters of four vEUs; the device must have them
-  // The vDevice of a program in clusters, with products over the input stages; the device must have input_stages_in_clusters.
-  VDevice with_products_over_inputs() const;
-  VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
-  VDevice with_rows() const;       // the same, where all products have one row: stages for all weights of a rTask
-  int64_t veus() const { return sms * veus_per_sm; }
-  int64_t threads() const;  // compute_threads plus the service warps
-  // Shared memory left for a body: smem_bytes less the rings and the control block. With products_over_inputs the input stages are a part
-  // of it, and the second number is what lies behind them.
-  int64_t work_bytes() const;
-  int64_t work_beside_inputs() const;
+  ShapedVDevice with_long_batches() const;
+  ShapedVDevice with_clusters() const;   // as with_inputs, for a launch in clusters of four vEUs; the device must have them
+  ShapedVDevice without_inputs() const;  // those that copy none: all shared memory is for weights and bodies
+  ShapedVDevice with_rows() const;       // the same, where all products have one row: stages for all weights of a rTask
+  int64_t threads() const;               // compute_threads plus the service warps
 };
 
 // Shared memory of the control block (slots, barriers); asserted in the generated file.

@@ -76,7 +76,7 @@ bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!any(is_recurrent) || any(convolves));
 }
 
-ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Precision precision) {
+ShapedVDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precision) {
   if (!has_boxes(graph, precision)) return vdevice.without_inputs();
   if (has_rows_only(graph)) return vdevice.with_rows();
   const std::optional<OneTapProducts> products = one_tap_products(graph);
@@ -85,8 +85,9 @@ ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Prec
   if (!is_wide) return vdevice.with_inputs();
   spdlog::debug("one-tap products: {:.1f} tiles of 128 x 192 on average, {:.2f} of all multiply-adds", products->large_tiles,
                 products->share);
-  const bool is_large = products->large_tiles * products->share >= kLargeRounds * static_cast<double>(vdevice.veus());
-  ShapedVDevice d = is_large ? vdevice.with_batches() : vdevice.with_inputs();
+  ShapedVDevice d = vdevice.with_inputs();
+  const bool is_large = products->large_tiles * products->share >= kLargeRounds * static_cast<double>(d.veus());
+  if (is_large) d = vdevice.with_batches();
   d.wide_products = true;
   d.even_stages = products->share > kNearlyAll;
   d.more_tiles = d.even_stages && is_large;
@@ -95,7 +96,7 @@ ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Prec
 }
 
 std::vector<Offer> offers(const Graph& placed, const Setting& setting) {
-  const ShapedVDevice& vdevice = setting.vdevice;
+  const VDevice& vdevice = setting.vdevice;
   const ShapedVDevice usual = usual_shape(placed, vdevice, setting.precision);
   std::vector<Offer> out = {{.name = "usual", .vdevice = usual}};
   if (usual.input_stages > 0 && std::any_of(placed.rops.begin(), placed.rops.end(), is_recurrent))

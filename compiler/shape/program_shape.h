@@ -16,7 +16,7 @@ namespace tamp::shape {
 bool has_boxes(const Graph& graph, Precision precision);
 
 // The shape that a program has by the products that its graph is made of. The graph needs no places.
-ShapedVDevice usual_shape(const Graph& graph, const ShapedVDevice& vdevice, Precision precision);
+ShapedVDevice usual_shape(const Graph& graph, const VDevice& vdevice, Precision precision);
 
 // A shape that a program may have instead of the ones before it in a list.
 struct Offer {

@@ -16,8 +16,8 @@ bool may_share_in_cluster(const ShapedVDevice& vdevice, const Product& p, const 
 // Bytes that there are for the sums of a rTask.
 int64_t room_of_sums(const ShapedVDevice& vdevice);
 
-// Where products are over the input stages (VDevice::products_over_inputs), the sums of the phase lie in these. Behind them lies what is
-// there before the last products are: what a normalisation makes of sums (RowNorm of moment_conv.cuh), and what the members of a cluster
+// Where products are over the input stages (ProgramShape::products_over_inputs), the sums of the phase lie in these. Behind them lies what
+// is there before the last products are: what a normalisation makes of sums (RowNorm of moment_conv.cuh), and what the members of a cluster
 // send.
 void lie_over_inputs(const ShapedVDevice& vdevice, const Config& c, Phase& phase);
 

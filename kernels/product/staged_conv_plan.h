@@ -40,9 +40,9 @@ struct Shape {
   bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }
   bool is_deep() const { return mt == 2 && nt >= 3 && warps_m >= 2 && warps_n >= 2; }  // 64 channels or more by 64 pixels or more
   bool only_deep() const { return channels() > 64 || (pixels() > 64 && pixels() % 64 != 0); }
-  // Shapes for programs that are products of one tap and little else (VDevice::even_stages): tiles of as many pixels as let the rTasks of a
-  // product fill one round of all vEUs. In other programs they were not measured. The largest are for large products alone
-  // (VDevice::more_tiles): vit_b_16 in tf32 took 412 us instead of 389 on an H200 where 64 x 160 was taken, whose estimate is too low.
+  // Shapes for programs that are products of one tap and little else (ProgramShape::even_stages): tiles of as many pixels as let the rTasks
+  // of a product fill one round of all vEUs. In other programs they were not measured. The largest are for large products alone
+  // (ProgramShape::more_tiles): vit_b_16 in tf32 took 412 us instead of 389 on an H200 where 64 x 160 was taken, whose estimate is too low.
   bool is_of_one_tap() const { return (channels() == 64 && only_deep()) || pixels() > 192; }
   bool is_of_large_products() const { return pixels() > (channels() == 64 ? 128 : 192); }
 };

@@ -78,7 +78,7 @@ bool has(const Graph& graph) {
 }
 
 // Chooses the layout of shared memory as compile.cpp does: boxes of inputs on tensor cores, the room for gangs elsewhere.
-VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
+ShapedVDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
   const bool boxes = precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
   return boxes ? vdevice.with_inputs() : vdevice.without_inputs();
 }
@@ -130,7 +130,7 @@ class Trial {
     for (const auto execution : {schedule::Execution::persistent, schedule::Execution::graph}) {
       const bool persistent = execution == schedule::Execution::persistent;
       const Graph ready = placed(graph, vdevice, precision, /*gangs=*/persistent);
-      const VDevice fit = fitted(ready, vdevice, precision);
+      const ShapedVDevice fit = fitted(ready, vdevice, precision);
       for (const schedule::Policy policy : schedule::policies()) {
         const std::string what = fmt::format("{} {} {}", name, schedule::name_of(policy), persistent ? "persistent" : "graph");
         schedule::ScheduleOptions scheduling;

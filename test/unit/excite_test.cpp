@@ -414,8 +414,8 @@ std::vector<Case> of_sums_cases() {
   };
 }
 
-ShapedVDevice few_vdevice() {
-  ShapedVDevice vdevice = read_vdevice("h200");
+VDevice few_vdevice() {
+  VDevice vdevice = read_vdevice("h200");
   vdevice.sms = 6;
   return vdevice;
 }
@@ -423,7 +423,7 @@ ShapedVDevice few_vdevice() {
 void check_bodies(const std::vector<Case>& cases, Precision precision, double tolerance, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_excite_" + name);
-  const HeavyRun run{few_vdevice(), precision, tolerance};
+  const HeavyRun run{few_vdevice().without_inputs(), precision, tolerance};
   for (const std::string& problem : run_heavy_cases(cases, {kernels::squeeze(), kernels::excite()}, run, root, folder.path()))
     FAIL_CHECK(problem);
 }
@@ -489,7 +489,7 @@ TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
   check_bodies(cases, Precision::fp16, 2e-3, "narrow");
   const Case plain = squeeze_case("narrow parts", {{1, 64, 8, 8}, 8, 4});
   const Case parts = narrowed(plain, {plain.graph.rops[0].outputs[0]}, DType::f16);
-  CHECK(kernels::squeeze().candidates({parts.graph, parts.graph.rops[0], few_vdevice(), Precision::fp16}).empty());
+  CHECK(kernels::squeeze().candidates({parts.graph, parts.graph.rops[0], few_vdevice().without_inputs(), Precision::fp16}).empty());
 }
 
 }  // namespace tamp::test

@@ -386,7 +386,7 @@ TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
   REQUIRE(product.has_value());
   CHECK(product->k() == 6);
   CHECK(product->taps() == 9);
-  const ShapedVDevice vdevice = read_vdevice("h200");
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   for (const char* name : {"implicit_gemm", "depthwise", "direct", "gemv"})
     CHECK(kernels::family(name).candidates({graph, rop, vdevice, Precision::tf32}).empty());
 }

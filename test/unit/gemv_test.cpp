@@ -16,7 +16,7 @@ constexpr Precision kNarrow[] = {Precision::tf32, Precision::fp16, Precision::bf
 constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
 ShapedVDevice device(const char* name) {
-  ShapedVDevice vdevice = read_vdevice(name);
+  ShapedVDevice vdevice = read_vdevice(name).without_inputs();
   vdevice.sms = 4;
   return vdevice;
 }
@@ -149,7 +149,7 @@ TEST_CASE("gemv costs the weights that it reads, half as many where they are nar
   for (const Size& s : kSizes) {
     const Case c = product_case("cost", s.rows, positive(s.rows * s.k, random), positive(s.n * s.k, random), {});
     for (const char* name : {"h200", "t4", "cpu"}) {
-      const ShapedVDevice all = read_vdevice(name);
+      const VDevice all = read_vdevice(name);
       for (const ShapedVDevice& vdevice : {all.with_inputs(), all.without_inputs()}) {
         for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
           const std::vector<RKernel> rkernels = kernels::gemv().candidates({c.graph, c.graph.rops[0], vdevice, precision});

@@ -313,7 +313,7 @@ TEST_CASE("so it does with scale and bias that come through the ring, where a st
       if (c.name == name) some.push_back(c);
     }
   }
-  ShapedVDevice vdevice = read_vdevice("cpu");
+  ShapedVDevice vdevice = read_vdevice("cpu").without_inputs();
   vdevice.sms = 3;
   int rings = 0;
   for (const Case& c : some) {
@@ -418,7 +418,7 @@ std::vector<Case> long_rows_cases() {
 }
 
 ShapedVDevice thirteen_veus() {
-  ShapedVDevice vdevice = read_vdevice("cpu");
+  ShapedVDevice vdevice = read_vdevice("cpu").without_inputs();
   vdevice.sms = 13;
   return vdevice;
 }

@@ -263,7 +263,7 @@ std::vector<Case> strip_cases() {
 }
 
 ShapedVDevice device(const char* name, int64_t sms) {
-  ShapedVDevice vdevice = read_vdevice(name);
+  ShapedVDevice vdevice = read_vdevice(name).without_inputs();
   vdevice.sms = sms;
   return vdevice;
 }
@@ -306,7 +306,7 @@ TEST_CASE("strips of patches multiply and write 16 bits") {
 
 TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
   for (const std::string& name : builtin_vdevices()) {
-    const ShapedVDevice vdevice = read_vdevice(name);
+    const ShapedVDevice vdevice = read_vdevice(name).without_inputs();
     for (const Case& c : all_cases()) {
       for (const RKernel& rkernel : offers(c, vdevice, vdevice.default_precision)) {
         INFO(name << " " << c.name << " " << rkernel.name);
@@ -320,7 +320,7 @@ TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
 }
 
 TEST_CASE("the first convolution of a large network is one wave on an H200") {
-  const ShapedVDevice vdevice = read_vdevice("h200");
+  const ShapedVDevice vdevice = read_vdevice("h200").without_inputs();
   const Case c = case_of({.name = "resnet",
                           .in = {1, 3, 224, 224},
                           .out_channels = 64,
@@ -391,12 +391,12 @@ TEST_CASE("strips refuse what their loads and stores cannot do") {
 }
 
 TEST_CASE("convolutions that patches do not suit are left to others") {
-  const ShapedVDevice h200 = read_vdevice("h200");
+  const ShapedVDevice h200 = read_vdevice("h200").without_inputs();
   const Case good = case_of({.name = "good", .in = {1, 3, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
   const Case wide = case_of({.name = "wide", .in = {1, 5, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
   CHECK_FALSE(offers(good, h200, Precision::tf32).empty());
   CHECK(offers(good, h200, Precision::fp32).empty());
-  CHECK(offers(good, read_vdevice("t4"), Precision::tf32).empty());
+  CHECK(offers(good, read_vdevice("t4").without_inputs(), Precision::tf32).empty());
   CHECK(offers(wide, h200, Precision::tf32).empty());
   CHECK_FALSE(offers(narrowed(good, DType::f32, DType::f16), h200, Precision::fp16).empty());
   CHECK(offers(narrowed(good, DType::f16, DType::f16), h200, Precision::fp16).empty());

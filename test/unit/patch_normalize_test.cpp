@@ -83,7 +83,7 @@ std::vector<Row> rows() {
 }
 
 ShapedVDevice device() {
-  ShapedVDevice vdevice = read_vdevice("cpu");
+  ShapedVDevice vdevice = read_vdevice("cpu").without_inputs();
   vdevice.sms = 4;
   return vdevice;
 }

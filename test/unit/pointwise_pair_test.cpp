@@ -234,7 +234,7 @@ TEST_CASE("there is no body for pairs that do not fit") {
   const Case usual = pair_case("usual", {{1, 64, 7, 7}, 40, 80});
   CHECK(count(usual) > 0);
   CHECK(count(usual, Precision::fp32) == 0);
-  CHECK(rkernels_of(usual, read_vdevice("a100"), Precision::tf32).empty());  // no boxes
+  CHECK(rkernels_of(usual, read_vdevice("a100").with_inputs(), Precision::tf32).empty());  // no boxes
   CHECK(count(pair_case("more tiles than vEUs", {{1, 64, 64, 64}, 40, 80})) == 0);
   CHECK(count(pair_case("more channels of y than warps", {{1, 64, 7, 7}, 260, 80})) == 0);
   CHECK(count(pair_case("rows of pixels", {{1, 64, 7, 7}, 40, 80}, Lay::rows)) == 0);

@@ -282,7 +282,7 @@ std::vector<Case> step_cases() {
 }
 
 std::vector<std::string> problems_of(const std::vector<Case>& cases, Precision precision, double bound) {
-  ShapedVDevice vdevice = read_vdevice("h200");
+  ShapedVDevice vdevice = read_vdevice("h200").without_inputs();
   vdevice.sms = 6;
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_step_attention");

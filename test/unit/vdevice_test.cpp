@@ -1,6 +1,4 @@
 // vDevices are data that users may write themselves: what is read, and what is refused in which words.
-#include "compiler/ir/vdevice.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "compiler/ir/shaped_vdevice.h"
 #include "compiler/support/error.h"
 #include "compiler/support/files.h"
 #include "test/support/catch.h"
@@ -47,10 +46,10 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
     const VDevice d = read_vdevice(name);
     CHECK(d.name == name);
     CHECK_FALSE(d.description.empty());
-    CHECK(d.veus() == d.sms);
     CHECK(d.threads() == d.compute_threads + kServiceThreads);
-    CHECK(d.work_bytes() >= 16384);
-    for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.without_inputs()}) {
+    for (const ShapedVDevice& program : {d.with_inputs(), d.with_batches(), d.without_inputs()}) {
+      CHECK(program.veus() == d.sms);
+      CHECK(program.work_bytes() >= 16384);
       CHECK(program.work_bytes() + kControlBytes + program.weight_stages * program.weight_stage_bytes +
                 program.input_stages * program.input_stage_bytes ==
             d.smem_bytes);
@@ -107,7 +106,7 @@ TEST_CASE("a built-in vDevice has all that its architecture has") {
 }
 
 TEST_CASE("where products lie over the input stages there are more of these, and bodies may use their room") {
-  const VDevice usual = read_vdevice("h200").with_clusters(), over = usual.with_products_over_inputs();
+  const ShapedVDevice usual = read_vdevice("h200").with_clusters(), over = usual.with_products_over_inputs();
   CHECK(usual.work_bytes() == usual.work_beside_inputs());
   CHECK(over.input_stages * over.input_stage_bytes > usual.input_stages * usual.input_stage_bytes);
   CHECK(over.work_bytes() == over.work_beside_inputs() + over.input_stages * over.input_stage_bytes);
@@ -158,12 +157,11 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
   const VDevice d = parse_vdevice(good().dump(), "mine.json");
   CHECK(d.name == "mine");
   CHECK(d.sms == 4);
-  CHECK(d.veus() == 4);
   CHECK(d.compute_threads == 256);
   CHECK(d.default_precision == Precision::fp32);
   CHECK_FALSE(d.tf32);
   CHECK(d.edge_us == 0.5);
-  CHECK(d.for_estimates().edge_us == 0.5);
+  CHECK(d.with_inputs().for_estimates().edge_us == 0.5);
   CHECK(d.kernel_edge_us == 1);                         // not given
   CHECK_FALSE(d.dependent_kernel_edge_us.has_value());  // it has no programmatic dependent launch then
 }
@@ -189,7 +187,7 @@ TEST_CASE("an edge may be shorter in estimates than where plans are chosen") {
   const VDevice d = parse_vdevice(object.dump(), "mine.json");
   CHECK(d.edge_us == 0.5);
   CHECK(d.kernel_edge_us == 1);
-  CHECK(d.for_estimates().edge_us == 0.25);
+  CHECK(d.with_inputs().for_estimates().edge_us == 0.25);
   object["edge_spread_us"] = 0.375;
   CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"),
                     Catch::Contains("mine.json: field 'estimated_edge_us' is less than 'edge_spread_us'"));

@@ -136,7 +136,7 @@ const std::string kRows = R"(
 )";
 
 std::vector<std::pair<std::string, RProgram>> programs() {
-  ShapedVDevice h200 = read_vdevice("h200");
+  const VDevice h200 = read_vdevice("h200");
   ShapedVDevice clusters = h200.with_clusters();
   clusters.wide_products = clusters.even_stages = true;
   std::vector<std::pair<std::string, RProgram>> all;

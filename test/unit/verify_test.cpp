@@ -377,8 +377,6 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
 TEST_CASE("a body may take the room of the input stages unless it has boxes itself") {
   RProgram program = schedule::schedule(tiny_graphs()[3].graph, tiny_vdevice(2), {}, tiny_families());
   ShapedVDevice& d = program.vdevice;
-  d.weight_stages_beside_inputs = d.weight_stages;
-  d.weight_stage_bytes_beside_inputs = d.weight_stage_bytes;
   d.input_stages = 2;
   d.input_stage_bytes = 8192;
   Phase& phase = program.rkernels[0].phases[0];
