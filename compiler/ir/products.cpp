@@ -72,6 +72,20 @@ bool normalizes_in_sums(const ROperator& rop) {
 bool is_by_moments(const ROperator& rop) {
   return is_one_of<MomentMatMul>(rop) || (count_steps<MatMul>(rop) == 1 && count_steps<Moments, NormalizeBy>(rop) > 0);
 }
+std::vector<bool> normalized_by_moments(const Graph& placed) {
+  std::vector<bool> by_moments(placed.buffers.size(), false);
+  const auto mark = [&](TensorId rows) { by_moments[placed.tensor(rows).place.buffer.index()] = true; };
+  for (const ROperator& rop : placed.rops) {
+    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
+    if (op && op->normalize) mark(rop.inputs[0]);
+    const std::optional<FusedView> steps = FusedView::of(rop);
+    for (size_t i = 0; steps && i < steps->count(); ++i) {
+      if (steps->as<NormalizeBy>(i)) mark(steps->input(i, 0));
+    }
+  }
+  return by_moments;
+}
+bool result_is_numbers(const ROperator& rop, size_t k) {
 bool result_is_numbers(const ROperator& rop, size_t k) {
   if (count_steps<Moments, TileSums>(rop) > 0) {
     const std::optional<FusedView> steps = FusedView::of(rop);

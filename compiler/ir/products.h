@@ -25,6 +25,8 @@ bool keeps_rows_of_16_bits(const ROperator& rop);
 bool normalizes_in_sums(const ROperator& rop);
 // Whether a product hands on moments of its rows, or normalises rows by them (docs/adr/0035).
 bool is_by_moments(const ROperator& rop);
+// For each buffer of a placed graph whether a product normalises its rows itself, by moments.
+std::vector<bool> normalized_by_moments(const Graph& placed);
 // Whether result `k` are numbers about the first result, moments or sums, which are fp32 in every precision.
 bool result_is_numbers(const ROperator& rop, size_t k);
 

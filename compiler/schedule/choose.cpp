@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -119,11 +120,8 @@ double late_bytes_of(const Phase& phase, const ShapedVDevice& vdevice) {
 
 // Whether a product normalises the same rows itself, so that only later residuals wait for this: it runs beside that product.
 std::vector<bool> runs_beside(const Graph& graph) {
-  std::vector<bool> by_moments(graph.buffers.size(), false), beside;
-  for (const ROperator& rop : graph.rops) {
-    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
-    if (op && op->normalize) by_moments[graph.tensor(rop.inputs[0]).place.buffer.index()] = true;
-  }
+  const std::vector<bool> by_moments = normalized_by_moments(graph);
+  std::vector<bool> beside;
   for (const ROperator& rop : graph.rops)
     beside.push_back(std::holds_alternative<Normalize>(rop.attrs) && by_moments[graph.tensor(rop.inputs[0]).place.buffer.index()]);
   return beside;

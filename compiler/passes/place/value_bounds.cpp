@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/rewrite.h"
 
@@ -732,14 +733,7 @@ HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
     const BufferId buffer = placed.tensor(id).place.buffer;
     return buffer.valid() && use.buffers[buffer.index()];
   };
-  std::vector<bool> by_moments(placed.buffers.size(), false);  // rows that a product normalises itself
-  for (const ROperator& rop : placed.rops) {
-    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
-    if (op && op->normalize) by_moments[placed.tensor(rop.inputs[0]).place.buffer.index()] = true;
-    const std::optional<ProductOfRows> product = product_of_rows(rop);
-    if (!product || !product->by_moments()) continue;
-    by_moments[placed.tensor(product->steps.outside(product->maker->inputs[0])).place.buffer.index()] = true;
-  }
+  const std::vector<bool> by_moments = normalized_by_moments(placed);
   for (bool changes = true; changes;) {
     changes = false;
     for (size_t i = 0; i < placed.rops.size(); ++i) {
