@@ -7,7 +7,8 @@
 namespace tamp {
 
 ShapedVDevice VDevice::without_inputs() const {
-  return {*this, {.sms = sms, .weight_stages = weight_stages, .weight_stage_bytes = weight_stage_bytes}};
+  return {*this,
+          {.sms = sms, .weight_stages = weight_stages, .weight_stage_bytes = weight_stage_bytes, .input_stage_bytes = input_stage_bytes}};
 }
 
 ShapedVDevice VDevice::with_rows() const {
@@ -24,7 +25,6 @@ ShapedVDevice VDevice::with_inputs() const {
   d.weight_stages = weight_stages_beside_inputs;
   d.weight_stage_bytes = weight_stage_bytes_beside_inputs;
   d.input_stages = input_stages;
-  d.input_stage_bytes = input_stage_bytes;
   return d;
 }
 
