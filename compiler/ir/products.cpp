@@ -86,7 +86,6 @@ std::vector<bool> normalized_by_moments(const Graph& placed) {
   return by_moments;
 }
 bool result_is_numbers(const ROperator& rop, size_t k) {
-bool result_is_numbers(const ROperator& rop, size_t k) {
   if (count_steps<Moments, TileSums>(rop) > 0) {
     const std::optional<FusedView> steps = FusedView::of(rop);
     return std::any_of(steps->body().rops.begin(), steps->body().rops.end(), [&](const ROperator& step) {
