@@ -26,7 +26,7 @@ std::vector<std::string> device_roots(const Plan& plan) {
     const std::string& header = plan.phase(r).header;
     if (seen.insert(header).second) roots.push_back(header);
   }
-  const VDevice& d = plan.program.vdevice;
+  const ShapedVDevice& d = plan.program.vdevice;
   if (plan.program.launches ? !plan.maps.empty() : d.input_stages > 0) roots.emplace_back("kernels/vdevice/boxes.cuh");
   if (!plan.program.launches && d.cluster_veus > 1) roots.emplace_back("kernels/vdevice/cluster.cuh");
   roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");

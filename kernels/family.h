@@ -8,14 +8,14 @@
 #include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 
 struct Request {
   const Graph& graph;
   const ROperator& rop;
-  const VDevice& vdevice;
+  const ShapedVDevice& vdevice;
   Precision precision;
 };
 

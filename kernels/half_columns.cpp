@@ -30,7 +30,7 @@ bool hold_normalised_product(const float* weights, const float* bias, int64_t ro
   return std::sqrt(all / static_cast<double>(columns)) >= kSmallestHeld;
 }
 
-std::optional<DType> operand_type(const VDevice& vdevice, Precision precision, DType x, DType z,
+std::optional<DType> operand_type(const ShapedVDevice& vdevice, Precision precision, DType x, DType z,
                                   const std::function<bool()>& halves_keep_all) {
   const bool is_tf32 = precision == Precision::tf32;
   if (is_tf32 ? !vdevice.fp16 : !has_narrow_activations(precision)) return std::nullopt;

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "compiler/ir/graph.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 
@@ -27,7 +27,7 @@ bool hold_normalised_product(const float* weights, const float* bias, int64_t ro
 
 // The type of 16 bits in which a body multiplies what comes as x and makes z of it: in a program of tf32 fp16, if halves_keep_all says so.
 // None where there is none, or where x or z has another type of 16 bits.
-std::optional<DType> operand_type(const VDevice& vdevice, Precision precision, DType x, DType z,
+std::optional<DType> operand_type(const ShapedVDevice& vdevice, Precision precision, DType x, DType z,
                                   const std::function<bool()>& halves_keep_all);
 
 // Whether the tensor is fp16 in a program of tf32, by a proof about its values. Then that proof also says that what fp16 loses of the

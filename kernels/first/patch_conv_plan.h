@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/first/numbers.cuh"
 #include "kernels/tile/product.h"
 

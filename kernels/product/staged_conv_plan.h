@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/vdevice.h"
+#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"

@@ -116,7 +116,7 @@ class PlanText {
     for (const Event& event : program.events) add("{} ", event.count);
     if (program.launches) add_launches(*program.launches);
     const MemoryPlan& memory = program.memory;
-    const VDevice& d = program.vdevice;
+    const ShapedVDevice& d = program.vdevice;
     add("{} {} {} {} {} {}\n", d.weight_stages, d.weight_stage_bytes, d.input_stages, d.input_stage_bytes, d.cluster_veus, d.voting_waits);
     add("{} {} {} {} {}\n", memory.arena_bytes, memory.words_bytes, program.weight_bytes, program.weights_in_l2, program.veus_by_sm);
   }
