@@ -114,6 +114,16 @@ TensorId FusedView::output(size_t step, size_t i) const {
   return i < outputs.size() ? outside(outputs[i]) : TensorId();
 }
 
+ROperator FusedView::alone(size_t step) const {
+  ROperator rop = this->step(step);
+  rop.name = rop_->name;
+  for (TensorId& id : rop.inputs) id = outside(id);
+  for (TensorId& id : rop.outputs) id = outside(id);
+  rop.epilogue.bias = bias(step);
+  rop.epilogue.residual = residual(step);
+  return rop;
+}
+
 std::string title_of(const ROperator& rop) {
   const auto* const fused = std::get_if<Fused>(&rop.attrs);
   return fused ? fused->title : name_of(rop.attrs);

@@ -49,6 +49,8 @@ class FusedView {
   TensorId output(size_t step, size_t i = 0) const;
   TensorId bias(size_t step) const { return outside(this->step(step).epilogue.bias); }
   TensorId residual(size_t step) const { return outside(this->step(step).epilogue.residual); }
+  // The step as a rOperator of the whole one's tensors; none for those between steps.
+  ROperator alone(size_t step) const;
   // Whether operand `i` of step `to` is the first result of step `from`.
   bool feeds(size_t from, size_t to, size_t i = 0) const { return operand(step(to), i) == step(from).outputs[0]; }
 

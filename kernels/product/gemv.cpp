@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
@@ -58,22 +59,34 @@ Config config_of(const RKernel& rkernel) {
           turns == rkernel.config.end() ? 1 : turns->second};
 }
 
-bool is_pooled(const ROperator& rop) { return std::holds_alternative<PooledMatMul>(rop.attrs); }
+// The product: the last of several steps, else the rOperator.
+ROperator last_step(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  return steps ? steps->alone(steps->count() - 1) : rop;
+}
+// Whether it is a MatMul whose operand is a sum over the last of three dimensions.
+bool is_pooled(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  const Reduce* const reduce = steps ? steps->as<Reduce>(0) : nullptr;
+  return reduce && steps->count() == 2 && steps->as<MatMul>(1) && !steps->as<MatMul>(1)->trans_a && steps->feeds(0, 1) &&
+         *reduce == Reduce{ReduceKind::sum, {2}, /*keepdims=*/false};
+}
 // Whether the body makes its operand, all of it in shared memory.
 bool makes_operand(const ROperator& rop) { return is_pooled(rop) || is_of_rows(rop); }
 
-// What can be said of a PooledMatMul before its tensors have places; none where no body computes it.
+// What can be said of such a product before its tensors have places; none where no body computes it.
 std::optional<Product> unplaced_pooled(const Graph& graph, const ROperator& rop) {
-  const auto& op = std::get<PooledMatMul>(rop.attrs);
+  const ROperator product = last_step(rop);
+  const auto& op = std::get<MatMul>(product.attrs);
   const Tensor &sums = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
-  const TensorId bias = rop.epilogue.bias;
-  if (!is_f32_constant(graph, rop.inputs[1]) || (bias.valid() && !is_f32_constant(graph, bias))) return std::nullopt;
+  const TensorId bias = product.epilogue.bias;
+  if (!is_f32_constant(graph, product.inputs[1]) || (bias.valid() && !is_f32_constant(graph, bias))) return std::nullopt;
   Product p;
   p.in = rop.inputs[0];
-  p.weights = rop.inputs[1];
+  p.weights = product.inputs[1];
   p.out = rop.outputs[0];
-  p.residual = rop.epilogue.residual;
-  p.residual_after_activation = rop.epilogue.residual_after_activation;
+  p.residual = product.epilogue.residual;
+  p.residual_after_activation = product.epilogue.residual_after_activation;
   p.epilogue_bias = bias;
   p.pixels[0] = sums.shape[0];
   p.in_channels = sums.shape[1];
@@ -180,7 +193,7 @@ ArgValue row_offsets(const Product& p, const std::array<int64_t, 4>& strides, in
 // `chunks`: of a rTask; `columns`: the place of the columns' scales and biases in the packed image.
 std::vector<Arg> args_of(const Request& request, const Product& p, const Config& c, int64_t piece_k, int64_t chunks,
                          const ArgValue& columns) {
-  const Epilogue& e = request.rop.epilogue;
+  const Epilogue e = last_step(request.rop).epilogue;
   const auto rows = [&](TensorId id, const std::array<int64_t, 4>& strides, int64_t step_h, int64_t step_w) {
     if (!is_of_rows(request.rop)) return row_offsets(p, strides, step_h, step_w);
     return array_arg(id.valid() ? offsets_of_rows(request.graph.tensor(id)) : std::vector<int64_t>{}, kMaxRows);
@@ -243,7 +256,7 @@ void add_parts(const Request& request, Phase& phase) {
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"parts", arg(sums.shape[2])},
                 {"part_stride", arg(sums.place.strides[2])},
-                {"scale", float_arg(std::get<PooledMatMul>(request.rop.attrs).scale)}};
+                {"scale", float_arg(FusedView::of(request.rop)->as<MatMul>(1)->alpha)}};
 }
 
 struct Tile {
@@ -288,7 +301,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   phase.header = "kernels/product/gemv.cuh";
   phase.body = "rk::gemv";
   phase.awaits_inputs = true;
-  const Activation activation = request.rop.epilogue.activation;
+  const Activation activation = last_step(request.rop).epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
   phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}, {"NARROW", c.narrow ? "true" : "false"}};
   if (plain_operand) {
@@ -446,7 +459,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
 }
 
-// Of a PooledMatMul or a PrologueMatMul; no pass asks for the time of other products. The weights are there before the operand.
+// Of products that make their operand; no pass asks for the time of other products. The weights are there before the operand.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   if (!makes_operand(request.rop)) return std::nullopt;
   const std::optional<Product> p =

@@ -1,4 +1,4 @@
-// PooledMatMul (compiler/ir/ops.h): the product of gemv.cuh with means of channels, whose sums come in parts
+// A Reduce and a MatMul (compiler/ir/ops.h): the product of gemv.cuh with means of channels, whose sums come in parts
 // (kernels/product/summed_conv.cuh):
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of x[m][k] * weight[k][n])
 //   x[m][k] = scale * sum over parts of in[m][part][k]

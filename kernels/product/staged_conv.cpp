@@ -324,7 +324,7 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
   const ShapedVDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
   if (has_moments(request.rop) && !take_moments(request.graph, request.rop, shape_of(c), c)) return;
-  const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
+  const TileSums* const summed = sums_of(request.rop);
   const int64_t work_bytes =
       shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
   if (work_bytes > room_of_sums(vdevice) || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
@@ -347,7 +347,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = staged_product(request.graph, request.rop);
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv computes it
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
-  const bool sums = has_sums(request.rop);
+  const bool sums = sums_of(request.rop) != nullptr;
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
   if (has_moments(request.rop) && !takes_moments(request, *p)) return {};
   const bool normalized = is_normalized(request.rop);
@@ -454,7 +454,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 // --- before tensors have places ----------------------------------------------------------------------------------------
 
-// A SummedConv alone, its tensors where passes/assign_layout will put them.
+// The rOperator alone, its tensors where passes/assign_layout will put them.
 Graph placed_alone(const Graph& graph, ROperator& rop) {
   Graph alone;
   const auto take = [&](TensorId& id) {
@@ -495,7 +495,7 @@ double least_us(const Request& request) {
 // A promise that there will be a rKernel: passes/assign_layout puts the input where boxes can be cut from. None where the sums cost much,
 // as where the channels would be split without them.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  if (!has_sums(request.rop) || !request.graph.tensor(request.rop.inputs[1]).data) return std::nullopt;
+  if (!sums_of(request.rop) || !request.graph.tensor(request.rop.inputs[1]).data) return std::nullopt;
   for (const TensorId id : {request.rop.inputs[0], request.rop.outputs[0]}) {
     const Tensor& tensor = request.graph.tensor(id);
     if (tensor.shape.size() != 4 || element_count(tensor.shape) == 0 || tensor.dtype != DType::f32) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/narrow.h"
 #include "kernels/product/split_k_normalize.h"
@@ -27,12 +28,6 @@ ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCa
   return product;
 }
 
-ROperator without_sums(const ROperator& rop) {
-  const auto& op = std::get<SummedConv>(rop.attrs);
-  const Conv conv{op.kernel, op.strides, op.dilations, op.pads_begin, op.pads_end, op.group};
-  return product_within(rop, conv, op.activation, kSummedBias, kSummedResidual);
-}
-
 ROperator without_moments(const ROperator& rop) {
   const auto& op = std::get<MomentMatMul>(rop.attrs);
   ROperator product = product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
@@ -42,13 +37,18 @@ ROperator without_moments(const ROperator& rop) {
 
 }  // namespace
 
-bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
+const TileSums* sums_of(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  return steps && steps->count() == 2 && steps->as<Conv>(0) && steps->feeds(0, 1) ? steps->as<TileSums>(1) : nullptr;
+}
 bool has_moments(const ROperator& rop) { return std::holds_alternative<MomentMatMul>(rop.attrs); }
-ROperator plain_product(const ROperator& rop) { return has_sums(rop) ? without_sums(rop) : has_moments(rop) ? without_moments(rop) : rop; }
+ROperator plain_product(const ROperator& rop) {
+  return sums_of(rop) ? FusedView::of(rop)->alone(0) : has_moments(rop) ? without_moments(rop) : rop;
+}
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
   if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
-  if (!has_sums(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
+  if (!sums_of(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
   std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
   return p;

@@ -55,11 +55,11 @@ bool choose_tile(const ShapedVDevice& vdevice, const Product& p, Config& c) {
   return best != 0;
 }
 
-bool take_tile(const ShapedVDevice& vdevice, const SummedConv& op, const Product& p, Config& c) {
+bool take_tile(const ShapedVDevice& vdevice, const TileSums& sums, const Product& p, Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  c.tile_h = std::min(op.tile[0], g.h);
-  c.tile_w = std::min(op.tile[1], g.w);
+  c.tile_h = std::min(sums.tile[0], g.h);
+  c.tile_w = std::min(sums.tile[1], g.w);
   const int64_t box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]),
                 box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);
   return rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 && c.tile_h * c.tile_w <= s.pixels() &&

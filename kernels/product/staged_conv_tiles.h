@@ -10,8 +10,8 @@ namespace tamp::kernels::staged {
 // fits a stage. Where the body is to multiply by wgmma, only tiles count whose pixels lie 8 by 8 (eight_rows).
 bool choose_tile(const ShapedVDevice& vdevice, const Product& p, Config& c);
 
-// The tile of a SummedConv, if the shape has a body for it.
-bool take_tile(const ShapedVDevice& vdevice, const SummedConv& op, const Product& p, Config& c);
+// The tile that `sums` are of, if the shape has a body for it.
+bool take_tile(const ShapedVDevice& vdevice, const TileSums& sums, const Product& p, Config& c);
 
 // Chooses the chunks of inputs and of weights with which a rTask's loop ends soonest. Large chunks are whole batches and need few changes
 // from stage to stage; small chunks of inputs let the first batch begin early.

@@ -1,6 +1,6 @@
-// SummedConv (compiler/ir/ops.h): the convolution of staged_conv.cuh, which also stores the sums of its results over the pixels of each
-// tile, channel by channel, for kernels/excite and kernels/product/gemv_of_sums.cuh. A rTask has all pixels of a tile, so it stores one
-// part of its channels' sums. The order of all additions is fixed. ADDS: there is a residual, which is added before the activation.
+// Conv and TileSums (compiler/ir/ops.h): the convolution of staged_conv.cuh, which also stores the sums of its results over the pixels of
+// each tile, channel by channel, for kernels/excite and kernels/product/gemv_of_sums.cuh. A rTask has all pixels of a tile, so it stores
+// one part of its channels' sums. The order of all additions is fixed. ADDS: there is a residual, which is added before the activation.
 //
 // A body of its own, because code that runs once costs the time in which its bytes are fetched: other convolutions have none of this.
 //

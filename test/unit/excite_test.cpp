@@ -61,28 +61,7 @@ TEST_CASE("ChannelSqueeze multiplies means in parts, ChannelExcite adds them up"
   check_near(floats_of(answers(gated)[0]), {0, 0, 4 * 1.125F, 8 * 1.125F});  // the hidden value is -1, gates are -0.25 and 1.125
 }
 
-TEST_CASE("SummedConv adds up its channels by tiles, ChannelExcite multiplies the sums by both weights") {
-  CaseMaker maker("by hand");
-  const TensorId x = maker.input({1, 1, 2, 3}, Lay::rows, {1, 2, 3, 4, 5, -6});
-  const TensorId w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 2, 0, -1}), b = maker.constant({4}, Lay::rows, {0, 0, 1, 0});
-  SummedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1, {Activation::relu}, {2, 2}};
-  const TensorId y = maker.output({1, 4, 2, 3}), s = maker.output({1, 4, 2});
-  Case conv = maker.finish(op, {x, w, b}, y);
-  conv.graph.rops[0].outputs.push_back(s);
-  const std::vector<ops::Value> made = answers(conv);
-  check_near(floats_of(made[0]), {1, 2, 3, 4, 5, 0, 2, 4, 6, 8, 10, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 6});
-  check_near(floats_of(made[1]), {12, 3, 24, 6, 4, 2, 0, 6});
-
-  CaseMaker added("a residual by hand");
-  const TensorId ones = added.input({1, 1, 1, 2}, Lay::rows, {1, 1}), weights = added.constant({4, 1, 1, 1}, Lay::rows, {1, 2, 3, -4});
-  const TensorId residual = added.input({1, 4, 1, 2}, Lay::rows, {1, 2, 3, -4, 5, 6, 7, 1});
-  op.tile = {1, 2};
-  Case sum = added.finish(op, {ones, weights, TensorId(), residual}, added.output({1, 4, 1, 2}));
-  const TensorId sums_of_sum = add_tensor(sum.graph, Tensor{"sums", DType::f32, {1, 4, 1}, Role::activation, nullptr, {}});
-  sum.graph.rops[0].outputs.push_back(sums_of_sum);
-  check_near(floats_of(answers(sum)[0]), {2, 3, 5, 0, 8, 9, 3, 0});  // the activation comes last
-  check_near(floats_of(answers(sum)[1]), {5, 5, 17, 3});
-
+TEST_CASE("ChannelExcite multiplies sums of tiles by both weights") {
   CaseMaker other("gates by hand");
   const TensorId map = other.input({1, 2, 2, 1}, Lay::rows, {2, 6, 4, 8}), sums = other.input({1, 2, 2}, Lay::rows, {2, 6, 8, 4});
   const TensorId v = other.constant({2, 1, 1, 1}, Lay::rows, {0.5F, -1}), first = other.constant({1, 2, 1, 1}, Lay::rows, {3, 10});
@@ -121,20 +100,6 @@ TEST_CASE("squeeze-and-excite says what does not fit") {
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 3}, {40, 6, 1, 1}, {6}, {40}, {6, 40, 1, 1}}),
              Contains("S has shape [2,8,3]"));
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 40, 3}, {40, 6, 1, 1}, {6}, {40}, {7, 40, 1, 1}}), Contains("FW has shape"));
-  const SummedConv summed{{3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 2, {}, {2, 5}};
-  const auto tiled = [&](std::vector<int64_t> tile) {
-    SummedConv op = summed;
-    op.tile = std::move(tile);
-    return op;
-  };
-  CHECK(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}}) == "taken");
-  CHECK(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}, {1, 12, 5, 5}}) == "taken");
-  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}, {12}}), Contains("R has shape [12], expected [1,12,5,5]"));
-  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {10, 4, 3, 3}}), Contains("a multiple of 4 output channels"));
-  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {12, 3, 3, 3}}), Contains("W has shape [12,3,3,3]"));
-  CHECK_THAT(refused(summed, {{1, 8, 5}, {12, 4, 3, 3}}), Contains("input X has shape [1,8,5]"));
-  CHECK_THAT(refused(tiled({2}), {{1, 8, 5, 5}, {12, 4, 3, 3}}), Contains("attribute 'tile'"));
-  CHECK_THAT(refused(tiled({0, 2}), {{1, 8, 5, 5}, {12, 4, 3, 3}}), Contains("attribute 'tile'"));
 }
 
 namespace {
@@ -188,20 +153,22 @@ TEST_CASE("squeeze-and-excite is two rOperators behind another convolution, whic
   for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::bf16}) {
     const Graph made = recognised(excitation(kGrouped, "g, x"), precision);
     CHECK(made.rops.size() == 2);
-    CHECK(only<SummedConv>(made).group == 4);
-    CHECK(only<SummedConv>(made).activation == ActivationCall{Activation::relu});
+    const std::optional<FusedView> steps = FusedView::of(made.rops[0]);
+    REQUIRE((steps && steps->as<Conv>(0) && steps->as<TileSums>(1)));
+    CHECK(steps->as<Conv>(0)->group == 4);
+    CHECK(steps->step(0).epilogue.activation == Activation::relu);
     CHECK(only<ChannelExcite>(made).hidden == ActivationCall{Activation::silu});
     CHECK(made.rops[1].inputs.size() == kExciteFirstWeights + 1);
   }
   // The map may have other readers, the mean not.
-  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, x)")), "SummedConv") == 1);
-  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, m)")), "SummedConv") == 0);
+  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, x)")), "convolution with tile sums") == 1);
+  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, m)")), "convolution with tile sums") == 0);
   // Channels that are no multiple of four, or that an addition follows, stay with ChannelSqueeze.
   std::string odd = excitation(kGrouped);
   for (size_t at; (at = odd.find("40")) != std::string::npos;) odd.replace(at, 2, "38");
   for (size_t at; (at = odd.find("38,10")) != std::string::npos;) odd.replace(at, 5, "38,19");
   odd.replace(odd.find("group=4"), 7, "group=2");
-  CHECK(count_rops(recognised(odd), "SummedConv") == 0);
+  CHECK(count_rops(recognised(odd), "convolution with tile sums") == 0);
   CHECK(count_rops(recognised(odd), "ChannelSqueeze") == 1);
 }
 
@@ -348,21 +315,18 @@ Case summed_case(const std::string& name, const SummedSizes& e, Lay in = Lay::ch
   const int64_t pad = e.kernel / 2;
   Shape map = {e.in[0], e.channels};
   for (const size_t d : {2, 3}) map.push_back((e.in[d] + 2 * pad - e.kernel) / e.stride + 1);
-  std::vector<TensorId> inputs = {maker.input(e.in, in), maker.constant({e.channels, e.in[1] / e.group, e.kernel, e.kernel})};
-  if (e.has_bias) inputs.push_back(maker.constant({e.channels}));
-  if (e.has_residual) {
-    inputs.resize(kSummedResidual);
-    inputs.push_back(maker.input(map, out));
-  }
+  const TensorId x = maker.input(e.in, in), w = maker.constant({e.channels, e.in[1] / e.group, e.kernel, e.kernel}),
+                 bias = e.has_bias ? maker.constant({e.channels}) : TensorId(),
+                 residual = e.has_residual ? maker.input(map, out) : TensorId();
   const TensorId sums =
       maker.output({map[0], map[1], (map[2] + e.tile[0] - 1) / e.tile[0] * ((map[3] + e.tile[1] - 1) / e.tile[1])}, Lay::channels_last);
-  const SummedConv op{
-      {e.kernel, e.kernel}, {e.stride, e.stride}, {1, 1}, {pad, pad}, {pad, pad}, e.group, {e.activation, 0.1F, 0.5F}, e.tile};
-  Case c = maker.finish(op, inputs, maker.output(map, out));
-  c.graph.rops[0].outputs.push_back(sums);
-  c.graph.outputs.push_back(sums);
-  return c;
+  const TensorId y = maker.output(map, out);
+  const Conv op{{e.kernel, e.kernel}, {e.stride, e.stride}, {1, 1}, {pad, pad}, {pad, pad}, e.group};
+  const ROperator conv{"conv", op, {bias, residual, e.activation, 0.1F, 0.5F}, {x, w}, {y}, {}},
+      add{"sums", TileSums{e.tile}, {}, {y}, {sums}, {}};
+  return maker.finish_steps({conv, add}, {y, sums});
 }
+TensorId residual_of(const Case& c) { return FusedView::of(c.graph.rops[0])->residual(0); }
 
 std::vector<Case> summed_cases() {
   return {
@@ -460,9 +424,9 @@ TEST_CASE("convolutions that add up their channels, and gates of such sums, agre
   }
   for (const Case& c : cases) {  // a residual has the type of the result
     const ROperator& rop = c.graph.rops[0];
-    if (rop.inputs.size() <= kSummedResidual) continue;
-    narrow.push_back(narrowed(c, {rop.inputs[0], rop.inputs[kSummedResidual], rop.outputs[0]}, DType::f16));
-    narrow.push_back(narrowed(c, {rop.inputs[kSummedResidual], rop.outputs[0]}, DType::f16));
+    if (!residual_of(c).valid()) continue;
+    narrow.push_back(narrowed(c, {rop.inputs[0], residual_of(c), rop.outputs[0]}, DType::f16));
+    narrow.push_back(narrowed(c, {residual_of(c), rop.outputs[0]}, DType::f16));
   }
   for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
   check_summed(narrow, Precision::fp16, 2e-2, "narrow");

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/fuse/sum_channels.h"
 #include "compiler/passes/rewrite.h"
 
@@ -68,14 +69,15 @@ class PooledMatcher {
   const Uses& uses_;
 };
 
-ROperator pooled(const Graph& graph, const PooledMatch& match, TensorId sums) {
+// The product with the sums of tiles, added up to `pooled`.
+ROperator product_of_sums(const Graph& graph, const PooledMatch& match, TensorId sums, TensorId pooled) {
   ROperator product = graph.rops[match.product];
-  const auto matmul = std::get<MatMul>(product.attrs);
   const Shape& map = graph.tensor(graph.rops[match.conv].outputs[0]).shape;
-  product.attrs = PooledMatMul{matmul.trans_b, matmul.alpha / static_cast<float>(map[2] * map[3])};
-  product.inputs[0] = sums;
+  std::get<MatMul>(product.attrs).alpha /= static_cast<float>(map[2] * map[3]);
+  product.inputs[0] = pooled;
   for (const size_t step : match.between) prepend_origin(product, graph.rops[step]);
-  return product;
+  const ROperator add{product.name, Reduce{ReduceKind::sum, {2}, /*keepdims=*/false}, {}, {sums}, {pooled}, {}};
+  return fuse(graph, "product with sums of channels", {add, product}, product.outputs);
 }
 
 // The graph with the tile for which both rOperators take the shortest estimated time; none where there is no body for either.
@@ -83,21 +85,22 @@ std::optional<Graph> with_sums(Graph graph, const PooledMatch& match, const Esti
   const ROperator conv = graph.rops[match.conv];
   const Shape map = graph.tensor(conv.outputs[0]).shape;
   const Tensor of_map = graph.tensor(conv.outputs[0]);
-  const TensorId sums = add_sums(graph, of_map);
-  const ROperator product = pooled(graph, match, sums);
+  const TensorId sums = add_sums(graph, of_map), pooled = add_like(graph, sums, of_map.name + ".pooled", Shape{map[0], map[1]});
   std::optional<double> least_us;
   std::vector<int64_t> best;
   for (const std::vector<int64_t>& tile : tiles_for_sums(map)) {
     graph.tensor(sums).shape = shape_of_sums(map, tile);
-    const std::optional<Estimate> first = estimator(graph, summed_conv(conv, sums, tile)), second = estimator(graph, product);
+    const std::optional<Estimate> first = estimator(graph, summed_conv(graph, conv, sums, tile)),
+                                  second = estimator(graph, product_of_sums(graph, match, sums, pooled));
     if (!first || !second || (least_us && first->us + second->us >= *least_us)) continue;
     least_us = first->us + second->us;
     best = tile;
   }
   if (!least_us) return std::nullopt;
   graph.tensor(sums).shape = shape_of_sums(map, best);
-  graph.rops[match.conv] = summed_conv(conv, sums, best);
-  graph.rops[match.product] = product;
+  ROperator product = product_of_sums(graph, match, sums, pooled);
+  graph.rops[match.conv] = summed_conv(graph, conv, sums, best);
+  graph.rops[match.product] = std::move(product);
   std::vector<bool> dead(graph.rops.size(), false);
   for (const size_t step : match.between) dead[step] = true;
   return remove_dead(erase_rops(std::move(graph), dead));

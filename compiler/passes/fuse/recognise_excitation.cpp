@@ -110,27 +110,30 @@ class ExcitationMaker {
     return best;
   }
 
-  // A SummedConv in the place of the convolution, with the tile that has the shortest estimated time, and a ChannelExcite of its sums. None
+  // The convolution with the sums of its channels, by the tile of the shortest estimated time, and a ChannelExcite of these sums. None
   // where the convolution as it stands, by the fastest tile and without the sums, and `other` take less time.
   std::optional<Excited> with_sums(const ExcitationMatch& match, size_t conv, const Excited& other) {
     const Shape& map = before_.tensor(match.squeezed).shape;
     const TensorId sums = add_sums(graph_, before_.tensor(match.squeezed));
     std::optional<Excited> best;
+    Shape of_best;
     std::optional<double> conv_us;
     for (const std::vector<int64_t>& tile : tiles_for_sums(map)) {
-      Excited made{summed_conv(before_.rops[conv], sums, tile), excited(match, sums)};
+      graph_.tensor(sums).shape = shape_of_sums(map, tile);
+      Excited made{summed_conv(graph_, before_.rops[conv], sums, tile), excited(match, sums)};
       made.excite.inputs.resize(kExciteFirstWeights);
       made.excite.inputs.push_back(before_.rops[match.first].inputs[1]);
       for (const size_t step : {match.first, match.pooling}) prepend_origin(made.excite, before_.rops[step]);
-      graph_.tensor(sums).shape = shape_of_sums(map, tile);
       const std::optional<Estimate> first = estimator_(graph_, made.squeeze), second = estimator_(graph_, made.excite);
       if (!first || !second) continue;
       made.us = first->us + second->us;
       conv_us = std::min(conv_us.value_or(first->us), first->us);
-      if (!best || made.us < best->us) best = std::move(made);
+      if (best && best->us <= made.us) continue;
+      best = std::move(made);
+      of_best = graph_.tensor(sums).shape;
     }
     if (!best || other.us + *conv_us <= best->us) return std::nullopt;
-    graph_.tensor(sums).shape = shape_of_sums(map, std::get<SummedConv>(best->squeeze.attrs).tile);
+    graph_.tensor(sums).shape = of_best;
     return best;
   }
 

@@ -12,14 +12,14 @@ namespace tamp::passes {
 //   y = Elementwise(x, g) {mul(i0, i1)}
 //
 // Squeeze-and-excite becomes two rOperators. The pooling and the first product become ChannelSqueeze, together with the convolution that
-// makes x if that is depthwise. The second product and the multiplication become ChannelExcite. Another convolution that makes x becomes a
-// SummedConv, and both products and the multiplication become ChannelExcite, where that is faster by estimated time:
+// makes x if that is depthwise. The second product and the multiplication become ChannelExcite. Another convolution that makes x adds up
+// its channels, and both products and the multiplication become ChannelExcite, where that is faster by estimated time:
 //
-//   x, s = SummedConv(i, d) {tile=[2,14], ..}
+//   x, s = Fused(i, d) {x = Conv(i, d), s = TileSums(x) {tile=[2,14]}}
 //   y = ChannelExcite(x, s, v, , , w) {hidden_act=relu, gate_act=sigmoid}
 //
 // Nothing is changed where another rOperator reads m, h or g. ChannelSqueeze::rows, which says into how many parts the pooling is cut, and
-// SummedConv::tile are chosen by estimated time.
+// TileSums::tile are chosen by estimated time.
 Graph recognise_excitation(Graph graph, const Estimator& estimator);
 
 }  // namespace tamp::passes

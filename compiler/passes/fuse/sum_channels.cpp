@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 
 namespace tamp::passes {
@@ -42,17 +43,11 @@ Shape shape_of_sums(const Shape& map, const std::vector<int64_t>& tile) {
   return {map[0], map[1], ((map[2] + tile[0] - 1) / tile[0]) * ((map[3] + tile[1] - 1) / tile[1])};
 }
 
-ROperator summed_conv(const ROperator& rop, TensorId sums, const std::vector<int64_t>& tile) {
-  const auto& conv = std::get<Conv>(rop.attrs);
-  const Epilogue& epilogue = rop.epilogue;
-  TAMP_CHECK(!epilogue.residual.valid() || !epilogue.residual_after_activation, "a SummedConv adds '" + rop.name + "'s residual last");
-  ROperator made = rop;
-  made.attrs =
-      SummedConv{conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, conv.group, activation_call(epilogue), tile};
-  made.inputs = without_last_none({rop.inputs[0], rop.inputs[1], epilogue.bias, epilogue.residual});
-  made.epilogue = {};
-  made.outputs.push_back(sums);
-  return made;
+ROperator summed_conv(const Graph& graph, const ROperator& conv, TensorId sums, const std::vector<int64_t>& tile) {
+  const Epilogue& epilogue = conv.epilogue;
+  TAMP_CHECK(!epilogue.residual.valid() || !epilogue.residual_after_activation, "the sums of '" + conv.name + "' are those of its results");
+  const ROperator add{conv.name, TileSums{tile}, {}, {conv.outputs[0]}, {sums}, {}};
+  return fuse(graph, "convolution with tile sums", {conv, add}, {conv.outputs[0], sums});
 }
 
 }  // namespace tamp::passes

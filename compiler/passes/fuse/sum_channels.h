@@ -1,4 +1,4 @@
-// What the passes that make a SummedConv have in common: recognise_excitation and pool_by_sums.
+// What the passes that let a convolution add up its channels have in common: recognise_excitation and pool_by_sums.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ std::vector<std::vector<int64_t>> tiles_for_sums(const Shape& map);
 TensorId add_sums(Graph& graph, const Tensor& map);
 Shape shape_of_sums(const Shape& map, const std::vector<int64_t>& tile);
 
-// The SummedConv that is `conv`, a Conv with an epilogue but without a prologue, and also makes `sums`. A residual must come before the
-// activation.
-ROperator summed_conv(const ROperator& conv, TensorId sums, const std::vector<int64_t>& tile);
+// `conv`, a Conv with an epilogue but without a prologue, and TileSums of its result. A residual must come before the activation. `sums`
+// has its shape.
+ROperator summed_conv(const Graph& graph, const ROperator& conv, TensorId sums, const std::vector<int64_t>& tile);
 
 }  // namespace tamp::passes

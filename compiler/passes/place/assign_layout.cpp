@@ -38,10 +38,11 @@ Graph separate_outputs(Graph graph) {
   return graph;
 }
 
-// Whether the first of several steps is a convolution of the first operand.
-bool begins_with_conv(const Graph& graph, const ROperator& rop) {
+// Whether the first of several steps is a convolution of the first operand, but for one of patches, whose pixels are normalised: that
+// reads a few planes.
+bool begins_with_conv(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
-  return steps && steps->as<Conv>(0) && steps->input(0, 0) == rop.inputs[0] && graph.tensor(rop.inputs[0]).shape[1] >= kPaddedChannels;
+  return steps && steps->as<Conv>(0) && steps->input(0, 0) == rop.inputs[0] && !steps->as<Normalize>(1);
 }
 
 // The elements of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
@@ -291,8 +292,7 @@ class LayoutAssigner {
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
-      if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs) || std::holds_alternative<MomentConv>(rop.attrs) ||
-          begins_with_conv(graph_, rop))
+      if ((conv && has_prologue(*conv)) || std::holds_alternative<MomentConv>(rop.attrs) || begins_with_conv(rop))
         rop.inputs[0] = for_boxes(rop.inputs[0]);
       if (estimator_) rop.inputs[0] = best_operand(rop);
       emitted_.push_back(std::move(rop));
@@ -324,7 +324,7 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // A Conv with a prologue, a SummedConv, a MomentConv and other steps behind a Conv read their input by boxes, which need a channels-last
+  // A Conv with a prologue, a MomentConv and other steps behind a Conv read their input by boxes, which need a channels-last
   // tensor in memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
