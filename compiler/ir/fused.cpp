@@ -16,29 +16,22 @@ class Fusion {
 
   void add_operand(TensorId id) {
     if (!id.valid() || inside_[id.index()].valid()) return;
-    inside_[id.index()] = add(id, "i" + std::to_string(inputs_.size()), Role::input);
+    inside_[id.index()] = add(graph_.tensor(id), "i" + std::to_string(inputs_.size()), Role::input);
     body_.inputs.push_back(inside_[id.index()]);
     inputs_.push_back(id);
   }
   void add_step(const ROperator& step) {
     for (const TensorId id : reads_of(step)) add_operand(id);
-    ROperator made;
-    made.name = "s" + std::to_string(body_.rops.size());
-    made.origin = {made.name};
-    made.attrs = step.attrs;
-    made.epilogue = step.epilogue;
-    made.epilogue.bias = inside(step.epilogue.bias);
-    made.epilogue.residual = inside(step.epilogue.residual);
-    for (const TensorId id : step.inputs) made.inputs.push_back(inside(id));
-    for (const TensorId id : step.outputs) {
-      TAMP_CHECK(!inside(id).valid(), "steps of '" + step.name + "' out of order");
-      inside_[id.index()] = add(id, made.name + (id == step.outputs[0] ? "" : "." + std::to_string(made.outputs.size())), Role::activation);
-      made.outputs.push_back(inside_[id.index()]);
-    }
-    body_.rops.push_back(std::move(made));
+    const auto* const fused = std::get_if<Fused>(&step.attrs);
+    if (!fused) return copy(step, graph_, inside_);
+    const Graph& body = *fused->body;  // steps as those of the whole
+    std::vector<TensorId> inside(body.tensors.size());
+    for (size_t i = 0; i < step.inputs.size(); ++i) inside[body.inputs[i].index()] = inside_[step.inputs[i].index()];
+    for (const ROperator& own : body.rops) copy(own, body, inside);
+    for (size_t i = 0; i < step.outputs.size(); ++i) inside_[step.outputs[i].index()] = inside[body.outputs[i].index()];
   }
   ROperator finish(std::string title, const std::vector<TensorId>& results) {
-    for (const TensorId id : results) body_.outputs.push_back(inside(id));
+    for (const TensorId id : results) body_.outputs.push_back(inside_[id.index()]);
     ROperator whole;
     whole.attrs = Fused{std::move(title), std::make_shared<const Graph>(std::move(body_))};
     whole.inputs = std::move(inputs_);
@@ -47,9 +40,26 @@ class Fusion {
   }
 
  private:
-  TensorId inside(TensorId id) const { return id.valid() ? inside_[id.index()] : TensorId(); }
-  TensorId add(TensorId id, std::string name, Role role) {
-    const Tensor& tensor = graph_.tensor(id);
+  // `inside`: what tensors of `graph` are in the body.
+  void copy(const ROperator& step, const Graph& graph, std::vector<TensorId>& inside) {
+    const auto of = [&](TensorId id) { return id.valid() ? inside[id.index()] : TensorId(); };
+    ROperator made;
+    made.name = "s" + std::to_string(body_.rops.size());
+    made.origin = {made.name};
+    made.attrs = step.attrs;
+    made.epilogue = step.epilogue;
+    made.epilogue.bias = of(step.epilogue.bias);
+    made.epilogue.residual = of(step.epilogue.residual);
+    for (const TensorId id : step.inputs) made.inputs.push_back(of(id));
+    for (const TensorId id : step.outputs) {
+      TAMP_CHECK(!of(id).valid(), "steps of '" + step.name + "' out of order");
+      const std::string number = id == step.outputs[0] ? "" : "." + std::to_string(made.outputs.size());
+      inside[id.index()] = add(graph.tensor(id), made.name + number, Role::activation);
+      made.outputs.push_back(inside[id.index()]);
+    }
+    body_.rops.push_back(std::move(made));
+  }
+  TensorId add(const Tensor& tensor, std::string name, Role role) {
     return add_tensor(body_, Tensor{std::move(name), tensor.dtype, tensor.shape, role, nullptr, {}});
   }
 

@@ -10,8 +10,8 @@
 namespace tamp {
 
 // The Fused of `steps`, rOperators on tensors of `graph` in topological order. Its operands are all that the steps read and do not make:
-// `operands` first, in that order, then the others in the order in which they are read. Its results are `results`. Name, title and
-// origin are those of the steps together.
+// `operands` first, in that order, then the others in the order in which they are read. Its results are `results`. A step that is a Fused
+// itself is its steps. The name is the last step's, the origin that of all.
 ROperator fuse(const Graph& graph, std::string title, const std::vector<ROperator>& steps, const std::vector<TensorId>& results,
                const std::vector<TensorId>& operands = {});
 

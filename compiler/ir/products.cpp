@@ -46,12 +46,6 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return {product_of(y, true, shape(0)[1])};
   if (is_one_of<NormalizedMatMul, MomentMatMul>(rop)) return {product_of(y, false, shape(0).back())};
   if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return {product_of(y, false, shape(kPrologueRows).back())};
-  if (std::holds_alternative<FeedForward>(rop.attrs)) {
-    const Shape& first = shape(kFeedFirstWeights);
-    Shape hidden = y;
-    hidden.back() = first[1];
-    return {product_of(hidden, false, first[0]), product_of(y, false, first[1])};
-  }
   if (std::holds_alternative<SelfAttention>(rop.attrs)) {
     const Shape& weights = shape(kSelfWeights);
     return {product_of({y[1], weights[1]}, false, weights[0])};
@@ -62,9 +56,7 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
 }
 
 bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, MomentConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
-bool keeps_rows_of_16_bits(const ROperator& rop) {
-  return is_one_of<FeedForward, SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1;
-}
+bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
 bool normalizes_in_sums(const ROperator& rop) {
   return is_one_of<NormalizedMatMul>(rop) ||
          (count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs));
@@ -92,7 +84,7 @@ bool result_is_numbers(const ROperator& rop, size_t k) {
       return is_one_of<Moments, TileSums>(step) && step.outputs[0] == steps->body().outputs[k];
     });
   }
-  return k > 0 && is_one_of<MomentMatMul, FeedForward, MomentConv, SummedConv>(rop);
+  return k > 0 && is_one_of<MomentMatMul, MomentConv, SummedConv>(rop);
 }
 
 }  // namespace tamp

@@ -5,7 +5,6 @@
 #include "compiler/passes/fuse/fuse_depthwise.h"
 #include "compiler/passes/fuse/fuse_elementwise.h"
 #include "compiler/passes/fuse/fuse_epilogue.h"
-#include "compiler/passes/fuse/fuse_feed_forward.h"
 #include "compiler/passes/fuse/fuse_prologue.h"
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/fuse_self_attention.h"
@@ -55,7 +54,6 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto rows = [estimator, graph_estimator, rounds](const Graph& graph) {
     return fuse_rows(graph, estimator, graph_estimator, rounds);
   };
-  const auto feed = [graph_estimator](Graph graph) { return fuse_feed_forward(std::move(graph), graph_estimator); };
   const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
@@ -102,23 +100,23 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"views_last", views_last},                  // before fuse_epilogue, which looks for steps right behind a product
 
       // fuse: one rOperator for several, where that is faster.
-      {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
-      {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
-      {"fuse_elementwise", fuse_elementwise},  // takes what is left
-      {"merge_duplicates", merge_duplicates},  // behind it: a mask is one rOperator now, and the patterns above have been matched
-      {"shrink_biases", shrink_biases},        // behind both: a bias that all layers share is made smaller once
-      {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
-      {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
-      {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
-      {"split_dilated", dilated},              // the same
-      {"fuse_feed_forward", feed},             // before fuse_rows, which takes its products apart
-      {"fuse_self_attention", attend_self},    // the same
-      {"order_rows", order_rows},              // behind both, which are kinds of work on rows
-      {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
-      {"defer_normalize", defer},              // behind it, for the normalisations that are left
-      {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
-      {"pool_by_sums", pool},                  // the same
-      {"fuse_maps", fuse(FusionTime::maps)},   // the same; behind pool_by_sums, which looks for plain convolutions
+      {"fuse_epilogue", fuse_epilogue},         // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
+      {"recognise_excitation", excite},         // behind fuse_epilogue, which makes one rOperator of a product and its activation
+      {"fuse_elementwise", fuse_elementwise},   // takes what is left
+      {"merge_duplicates", merge_duplicates},   // behind it: a mask is one rOperator now, and the patterns above have been matched
+      {"shrink_biases", shrink_biases},         // behind both: a bias that all layers share is made smaller once
+      {"fuse_depthwise", prologue},             // takes activations that neither an epilogue nor a chain could take
+      {"split_at_concats", split_at_concats},   // behind both: it wants whole chains, but not an activation that a convolution takes
+      {"cut_patches", cut},                     // behind all that looks for convolutions or gives them an epilogue
+      {"split_dilated", dilated},               // the same
+      {"fuse_chains", fuse(FusionTime::rows)},  // before fuse_rows, which takes products apart
+      {"fuse_self_attention", attend_self},     // the same
+      {"order_rows", order_rows},               // behind both, which are kinds of work on rows
+      {"fuse_rows", rows},                      // behind all that changes the graph, since the estimators are asked about it
+      {"defer_normalize", defer},               // behind it, for the normalisations that are left
+      {"normalize_patches", patches},           // behind both: a normalisation may be part of what reads it
+      {"pool_by_sums", pool},                   // the same
+      {"fuse_maps", fuse(FusionTime::maps)},    // the same; behind pool_by_sums, which looks for plain convolutions
 
       // place: last. Tensors keep their numbers and places from here on.
       {"assign_layout", place},

@@ -24,27 +24,30 @@ namespace {
 // --- the rOperator -----------------------------------------------------------------------------------------------------
 
 struct Feed {
-  FeedForward op;
-  TensorId x, first_weights, weights, first_bias, bias, residual, scale, shift, z, kept;  // kept: the moments of z, or none
+  FeedForwardSteps steps;
+  TensorId x{}, first_weights{}, weights{}, first_bias{}, bias{}, residual{}, scale{}, shift{}, z{}, kept{};  // kept: moments of z, or none
   int64_t rows = 0, k = 0, h = 0, c = 0;
   int64_t x_row = 0, z_row = 0, residual_row = 0;  // elements from a row to the next
 };
 
 std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
-  const auto* const op = std::get_if<FeedForward>(&rop.attrs);
-  if (op == nullptr) return std::nullopt;
-  Feed f;
-  f.op = *op;
-  f.x = rop.inputs[0];
-  f.first_weights = rop.inputs[kFeedFirstWeights];
-  f.weights = rop.inputs[kFeedWeights];
-  f.first_bias = operand(rop, kFeedFirstBias);
-  f.bias = operand(rop, kFeedBias);
-  f.residual = operand(rop, kFeedResidual);
-  f.scale = operand(rop, kFeedScale);
-  f.shift = operand(rop, kFeedShift);
+  const std::optional<FeedForwardSteps> steps = feed_forward_steps(rop);
+  if (!steps) return std::nullopt;
+  const FusedView& view = steps->view;
+  const size_t first = steps->first, second = steps->second();
+  Feed f{*steps};
+  f.x = view.input(0, 0);
+  f.first_weights = view.input(first, 1);
+  f.weights = view.input(second, 1);
+  f.first_bias = view.bias(first);
+  f.bias = view.bias(second);
+  f.residual = view.residual(second);
+  if (steps->result) {
+    f.scale = view.input(second + 1, 1);
+    f.shift = view.input(second + 1, 2);
+  }
   f.z = rop.outputs[0];
-  if (op->keeps_moments) f.kept = rop.outputs[1];
+  if (steps->keeps_moments) f.kept = rop.outputs[1];
   for (const TensorId id : {f.first_weights, f.weights, f.first_bias, f.bias, f.scale, f.shift}) {
     if (id.valid() && !is_f32_constant(graph, id)) return std::nullopt;
   }
@@ -62,7 +65,7 @@ std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
   if (f.kept.valid() && (!is_plain_f32(graph.tensor(f.kept)) || !is_row_major(graph.tensor(f.kept)))) return std::nullopt;
   if (f.residual.valid()) {
     const DType added = graph.tensor(f.residual).dtype;
-    if (added != graph.tensor(f.z).dtype && !(op->normalize_result && added == DType::f32)) return std::nullopt;
+    if (added != graph.tensor(f.z).dtype && !(steps->result && added == DType::f32)) return std::nullopt;
   }
   return f;
 }
@@ -77,35 +80,24 @@ int64_t ring_bytes(const Feed& f, int64_t members) {
   const rk::FeedSizes s = sizes_of(f, members);
   return members * s.chunks() * s.chunk_bytes();
 }
-int64_t result_bytes(const Feed& f) { return f.op.normalize_result ? 2 * f.c * 4 : 0; }  // scale and shift
+int64_t result_bytes(const Feed& f) { return f.steps.result ? 2 * f.c * 4 : 0; }  // scale and shift
 int64_t second_bytes(const Feed& f, int64_t members) { return members * sizes_of(f, members).second_bytes(); }
 
-// Sums of y and z are in registers, x as it comes, too: more of them would not fit.
-constexpr int64_t kMostColumns = 192, kMostInner = 512;
+constexpr int64_t kMostInner = 512;
 
 bool fits(const ShapedVDevice& d, const Feed& f, int64_t members) {
-  if (f.rows == 0 || f.k == 0 || f.k % 32 != 0 || f.k > kMostColumns || f.c == 0 || f.c % 32 != 0 || f.c > kMostColumns || f.h == 0 ||
-      f.h % (64 * members) != 0 || f.h / members > kMostInner || tiles_of(f) * members > d.veus())  // costs are of one round
+  if (f.rows == 0 || f.k == 0 || f.k % 32 != 0 || f.k > kMostFeedColumns || f.c == 0 || f.c % 32 != 0 || f.c > kMostFeedColumns ||
+      f.h == 0 || f.h % (64 * members) != 0 || f.h / members > kMostInner || tiles_of(f) * members > d.veus())  // costs are of one round
     return false;
   const rk::FeedSizes s = sizes_of(f, members);
   return s.chunk_bytes() <= d.weight_stage_bytes && s.work_bytes(static_cast<int>(members)) <= over_inputs(d).work_bytes();
 }
 
-std::optional<const char*> activation_of(Activation activation) {
-  switch (activation) {
-    case Activation::gelu: return "rk::kGelu";
-    case Activation::gelu_tanh: return "rk::kGeluTanh";
-    case Activation::silu: return "rk::kSilu";
-    case Activation::relu: return "rk::kRelu";
-    default: return std::nullopt;
-  }
-}
-
 // Whether fp16 keeps all of both products' operands that tf32 keeps, whatever x is (docs/adr/0026). Whether y may lose bits where the
-// activation makes it small, and W2 beside a residual, depends on the graph: compile.cpp asks passes/value_bounds.
+// activation makes it small, and W2 beside a residual, depends on the graph: compiler/shape asks passes/value_bounds.
 bool halves_keep_all(const Graph& graph, const Feed& f) {
   const float* const bias = f.first_bias.valid() ? f32_data(graph.tensor(f.first_bias)) : nullptr;
-  if (!f.op.normalize || !hold_normalised_product(f32_data(graph.tensor(f.first_weights)), bias, f.k, f.h)) return false;
+  if (!f.steps.normalize || !hold_normalised_product(f32_data(graph.tensor(f.first_weights)), bias, f.k, f.h)) return false;
   const float* const second = f32_data(graph.tensor(f.weights));
   for (int64_t c = 0; c < f.c; ++c) {
     if (!held_column_length(second, f.h, f.c, c, f.residual.valid() ? 0 : kSmallestHeld)) return false;
@@ -121,15 +113,14 @@ std::optional<DType> operands_of(const Request& request, const Feed& f) {
   const std::optional<DType> type = operand_type(request.vdevice, request.precision, x, z, keep_all);
   if (type != DType::f16 || request.precision == Precision::tf32) return type;
   // In a program of tf32 the normalised result may be narrow, and then the rOperator is asked for in fp16.
-  if (f.op.normalize_result && x == DType::f32 && !keep_all()) return std::nullopt;
+  if (f.steps.result && x == DType::f32 && !keep_all()) return std::nullopt;
   for (const TensorId weights : {f.first_weights, f.weights}) {
     if (!halves_hold(graph.tensor(weights).data) && !is_proven(graph, f.z)) return std::nullopt;
   }
   return type;
 }
 
-// --- packed data: ring blocks, the second product's weights, the constants
-// ------------------------------------------------------------------------
+// --- packed data: ring blocks, the second product's weights, the constants ----------------------------------------------
 
 struct Packer {
   bool halves;
@@ -169,7 +160,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   std::byte* const constants = bytes.data() + ring_bytes(f, members) + second_bytes(f, members);
   if (f.first_bias.valid()) std::memcpy(constants, f32_data(graph.tensor(f.first_bias)), static_cast<size_t>(f.h * 4));
   if (f.bias.valid()) std::memcpy(constants + f.h * 4, f32_data(graph.tensor(f.bias)), static_cast<size_t>(f.c * 4));
-  if (!f.op.normalize_result) return bytes;
+  if (!f.steps.result) return bytes;
   std::vector<float> scale(static_cast<size_t>(f.c), 1.0F), shift(static_cast<size_t>(f.c), 0.0F);
   if (f.scale.valid()) std::copy_n(f32_data(graph.tensor(f.scale)), f.c, scale.begin());
   if (f.shift.valid()) std::copy_n(f32_data(graph.tensor(f.shift)), f.c, shift.begin());
@@ -184,6 +175,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   const Graph& graph = request.graph;
   const rk::FeedSizes s = sizes_of(f, members);
   const DType x = graph.tensor(f.x).dtype, z = graph.tensor(f.z).dtype;
+  const Normalize norm = f.steps.normalize ? *f.steps.normalize : Normalize{}, result = f.steps.result ? *f.steps.result : Normalize{};
   const auto flag = [](bool on) { return on ? "true" : "false"; };
   Phase phase;
   phase.header = "kernels/chain/feed_forward.cuh";
@@ -195,9 +187,9 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                          {"H", std::to_string(s.h)},
                          {"C", std::to_string(s.c)},
                          {"MEMBERS", std::to_string(members)},
-                         {"NORMALIZES", flag(f.op.normalize)},
-                         {"ACTIVATION", *activation_of(f.op.activation.kind)}};
-  if (f.op.normalize_result) phase.template_args.emplace_back("NORMALIZES_RESULT", "true");
+                         {"NORMALIZES", flag(f.steps.normalize != nullptr)},
+                         {"ACTIVATION", feed_activation(f.steps.between().activation)}};
+  if (f.steps.result) phase.template_args.emplace_back("NORMALIZES_RESULT", "true");
   if (f.residual.valid() && graph.tensor(f.residual).dtype != z)
     phase.template_args.emplace_back("Added", value_type(graph.tensor(f.residual).dtype));
   phase.args_type = "rk::FeedForwardArgs";
@@ -213,11 +205,11 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                 {"rows", arg(f.rows)},
                 {"kept_parts", arg(f.c / kMomentColumns)},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(f.k))},
-                {"epsilon", float_arg(f.op.epsilon)},
-                {"centered", arg(int64_t{f.op.centered})},
+                {"epsilon", float_arg(norm.epsilon)},
+                {"centered", arg(int64_t{norm.centered})},
                 {"inverse_c", float_arg(1.0F / static_cast<float>(f.c))},
-                {"result_epsilon", float_arg(f.op.result_epsilon)},
-                {"result_centered", arg(int64_t{f.op.result_centered})},
+                {"result_epsilon", float_arg(result.epsilon)},
+                {"result_centered", arg(int64_t{result.centered})},
                 {"turns", arg(int64_t{s.tiles() / s.turn_boxes()})},
                 {"tiles", divisor_arg(tiles_of(f))}};
   phase.rtasks = tiles_of(f) * members;
@@ -234,7 +226,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   phase.cost.weight_bytes = weight_bytes / cost("shared_reads");
   phase.cost.calibrated_cycles = cost("fixed_cycles") + cost("inner_cycles") * s.h + cost("weight_byte_cycles") * weight_bytes;
   if (members > 1) phase.cost.calibrated_cycles += cost("cluster_cycles");
-  if (f.op.normalize_result) phase.cost.calibrated_cycles += cost("result_cycles");
+  if (f.steps.result) phase.cost.calibrated_cycles += cost("result_cycles");
   return phase;
 }
 
@@ -242,7 +234,7 @@ std::vector<RKernel> offers(const Request& request) {
   const ShapedVDevice& d = request.vdevice;
   if (!d.wide_products || d.weight_stages < 2) return {};
   const std::optional<Feed> f = feed_of(request.graph, request.rop);
-  if (!f || !activation_of(f->op.activation.kind)) return {};
+  if (!f || !feed_activation(f->steps.between().activation)) return {};
   const Tensor& x = request.graph.tensor(f->x);
   if (request.graph.buffers[x.place.buffer.index()].kind != BufferKind::arena) return {};
   std::vector<RKernel> rkernels;
@@ -254,9 +246,9 @@ std::vector<RKernel> offers(const Request& request) {
     rkernel.family = "feed_forward";
     rkernel.name = fmt::format("feed_forward_{}<{} rows, {} x {} x {}{}{}>", *operands == DType::f16 ? "fp16" : "bf16", rk::kFeedRows, f->k,
                                f->h, f->c, members > 1 ? ", cluster" : "",
-                               f->kept.valid()          ? ", moments"
-                               : f->op.normalize_result ? ", normalized"
-                                                        : "");
+                               f->kept.valid()   ? ", moments"
+                               : f->steps.result ? ", normalized"
+                                                 : "");
     rkernel.config = {{"members", members}, {"halves", *operands == DType::f16 ? 1 : 0}};
     rkernel.phases = {phase_of(request, *f, members, *operands)};
     rkernels.push_back(std::move(rkernel));

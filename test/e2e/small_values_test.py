@@ -152,7 +152,7 @@ def test_small_factors_of_residuals_change_nothing(tamp):
         blocks.network()
         plans.append([op for op, _ in plan(tamp, blocks.model(False))[1]])
     assert plans[0] == plans[1], plans
-    assert "FeedForward" in plans[0], plans[0]
+    assert "fused MLP" in plans[0], plans[0]
 
 
 if __name__ == "__main__":

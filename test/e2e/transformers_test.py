@@ -678,7 +678,7 @@ def test_normalisation_in_a_product(tamp):
 
 
 def products_and_norms(pre, rows=(2, 19), hidden=256, wide=1024):
-    """Products with normalisations between them, too wide for a FeedForward. `pre`: their sums are the next residuals, else the normalised rows are."""
+    """Products with normalisations between them, too wide for a fused MLP. `pre`: their sums are the next residuals, else the normalised rows are."""
     net = Net(hidden)
     x = net.linear("x", hidden, hidden)
     x = x if pre else net.norm(x)
@@ -728,7 +728,7 @@ def test_feed_forward_as_one_level(tamp):
             check(tamp, feed_forwards(hidden, rows, blocks, norm, residual), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
             made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-            chosen = [rop["rkernel"] for rop in made if rop["op"] == "FeedForward"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "fused MLP"]
             body = f"feed_forward_{'bf16' if precision == 'bf16' else 'fp16'}<32 rows, {hidden} x {4 * hidden} x {hidden}"
             assert len(chosen) == blocks and all(name.startswith(body) for name in chosen), f"{hidden} {precision}: {chosen}"
             assert all((", cluster" in name) == (hidden == 192) for name in chosen), chosen
@@ -736,7 +736,7 @@ def test_feed_forward_as_one_level(tamp):
             assert ("normalized" in chosen[-1]) == (norm and not residual), chosen
     check(tamp, feed_forwards(96, (1, 64)), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
-        assert "FeedForward" not in rops_of(tamp, "--precision", *options), options
+        assert "fused MLP" not in rops_of(tamp, "--precision", *options), options
 
 
 def test_splits_of_a_product_on_a_cluster(tamp):

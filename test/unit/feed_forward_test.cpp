@@ -1,9 +1,9 @@
-// FeedForward: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
-// estimator's to say), and the device body against the reference over the stand-in.
+// Two products of rows with an activation between them: where they become one rOperator (whether that is faster is the estimator's to say),
+// and the device body against the reference over the stand-in.
 #include "kernels/chain/feed_forward.h"
 
 #include "compiler/passes/fuse/defer_normalize.h"
-#include "compiler/passes/fuse/fuse_feed_forward.h"
+#include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/shape/program_shape.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -13,104 +13,26 @@
 namespace tamp::test {
 namespace {
 
-using Catch::Matchers::Contains;
-
-std::vector<float> answer(const Case& c, size_t output = 0) {
-  return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[output]);
-}
-
-}  // namespace
-
-TEST_CASE("FeedForward multiplies twice, with an activation between") {
-  const auto made = [](const std::vector<float>& row, const FeedForward& op) {
-    CaseMaker maker("by hand");
-    const TensorId x = maker.input({1, 2}, Lay::rows, row), w1 = maker.constant({2, 2}, Lay::rows, {1, 0, 0, -1}),
-                   w2 = maker.constant({2, 1}, Lay::rows, {2, 5}), b1 = maker.constant({2}, Lay::rows, {0, 1}),
-                   b2 = maker.constant({1}, Lay::rows, {0.5F}), r = maker.input({1, 1}, Lay::rows, {10});
-    return answer(maker.finish(op, {x, w1, w2, b1, b2, r}, maker.output({1, 1})));
-  };
-  const ActivationCall relu{Activation::relu};
-  check_near(made({1, 2}, {relu}), {12.5F});                       // y is 1 and relu(-1)
-  check_near(made({1, 2}, {}), {7.5F});                            // y is 1 and -1
-  check_near(made({7, 3}, {relu, true, true, 0}), {22.5F});        // mean 5, deviation 2: y is 1 and 2
-  check_near(made({7, 3}, {relu, true, false, 0}), {15.314304F});  // the root of 29: y is 1.299867 and 1 - 0.557086
-  check_near(made({7, 3}, {relu, true, true, 12}), {19});          // deviation 4: y is 0.5 and 1.5
-}
-
-TEST_CASE("FeedForward normalises its result, with the residual") {
-  const auto made = [](FeedForward op) {
-    CaseMaker maker("result");
-    const TensorId x = maker.input({1, 1}, Lay::rows, {2}), w1 = maker.constant({1, 1}, Lay::rows, {1}),
-                   w2 = maker.constant({1, 4}, Lay::rows, {1, 2, 2, 3}), r = maker.input({1, 4}, Lay::rows, {1, 1, 1, 1}),
-                   scale = maker.constant({4}, Lay::rows, {1, 1, 10, 1}), shift = maker.constant({4}, Lay::rows, {0, 0, 5, 1});
-    op.activation = {Activation::relu};
-    op.normalize_result = true;
-    op.result_epsilon = 0;
-    return answer(maker.finish(op, {x, w1, w2, TensorId(), TensorId(), r, scale, shift}, maker.output({1, 4})));
-  };
-  // 3, 5, 5 and 7: mean 5, variance 2; mean square 27.
-  check_near(made({}), {-1.4142136F, 0, 5, 2.4142136F});
-  check_near(made({.result_centered = false}), {0.57735027F, 0.96225045F, 14.6225045F, 2.3471506F});
-}
-
-TEST_CASE("FeedForward gives the moments of each 32 columns, with the residual") {
-  CaseMaker maker("moments");
-  std::vector<float> weights(64, 1.0F);
-  for (size_t i = 0; i < 16; ++i) weights[i] = 3;
-  const TensorId x = maker.input({1, 1}, Lay::rows, {2}), w1 = maker.constant({1, 1}, Lay::rows, {1}),
-                 w2 = maker.constant({1, 64}, Lay::rows, weights), r = maker.input({1, 64}, Lay::rows, std::vector<float>(64, 1.0F));
-  const TensorId z = maker.output({1, 64}), moments = maker.output({1, 2, 2});
-  FeedForward op{{Activation::relu}};
-  op.keeps_moments = true;
-  Case c = maker.finish(op, {x, w1, w2, TensorId(), TensorId(), r}, z);
-  c.graph.rops[0].outputs.push_back(moments);
-  // Sixteen values of 7 and sixteen of 3: mean 5, each 2 apart. Then 32 of 3.
-  check_near(answer(c, 1), {5, 128, 3, 0});
-}
-
-TEST_CASE("FeedForward says what does not fit") {
-  const auto refused = [](const std::vector<Shape>& shapes, bool keeps_moments = false) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes)
-      operands.push_back(shape.empty() ? std::nullopt : std::optional(ops::Operand{{DType::f32, shape}, nullptr}));
-    FeedForward op;
-    op.keeps_moments = keeps_moments;
-    try {
-      ops::infer(op, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  const Shape x = {2, 3, 5}, w1 = {5, 8}, w2 = {8, 64};
-  CHECK(refused({x, w1, w2}) == "taken");
-  CHECK(refused({x, w1, w2, {8}, {}, {2, 3, 64}}, true) == "taken");
-  CHECK(refused({x, w1, {8, 48}}) == "taken");
-  CHECK_THAT(refused({x, {2, 5, 8}, w2}), Contains("W1 has shape [2,5,8], expected [5,columns]"));
-  CHECK_THAT(refused({x, {6, 8}, w2}), Contains("W1 has shape [6,8], expected [5,columns]"));
-  CHECK_THAT(refused({x, w1, {5, 64}}), Contains("W2 has shape [5,64], expected [8,columns]"));
-  CHECK_THAT(refused({x, w1, w2, {64}}), Contains("B1 has shape [64], expected [8]"));
-  CHECK_THAT(refused({x, w1, w2, {8}, {1}}), Contains("B2 has shape [1], expected [64]"));
-  CHECK_THAT(refused({x, w1, w2, {}, {}, {3, 64}}), Contains("R has shape [3,64], expected [2,3,64]"));
-  CHECK_THAT(refused({x, w1, {8, 48}}, true), Contains("the result has shape [2,3,48], expected rows of a multiple of 32"));
-  CHECK_THAT(refused({x, w1, w2, {}, {}, {}, {64}}), Contains("scale and shift want attribute 'normalize_result'"));
-  CHECK(refused({x, w1}) != "taken");
-}
-
 // --- the pass ----------------------------------------------------------------------------------------------------------
 
-namespace {
+const std::string kFeed = kernels::feed_forwards().title;
 
-double gained(const Graph& graph, double us) { return 100 - us * (count_rops(graph, "FeedForward") + count_rops(graph, "MomentMatMul")); }
+double gained(const Graph& graph, double us) { return 100 - us * (count_rops(graph, kFeed) + count_rops(graph, "MomentMatMul")); }
 double faster(const Graph& graph) { return gained(graph, 10); }
 
 Graph fused(const std::string& text, const GraphEstimator& estimator = faster) {
   const Graph source = parse_graph(text);
-  Graph made = passes::fuse_feed_forward(source, estimator);
+  Graph made = passes::fuse_regions(source, kernels::feed_forwards(), estimator);
+  made = passes::fuse_regions(made, kernels::normalised_feed_forwards(), estimator);
   check_pass(source, made);
   return made;
 }
-int count(const std::string& text) { return count_rops(fused(text), "FeedForward"); }
+int count(const std::string& text) { return count_rops(fused(text), kFeed); }
+kernels::FeedForwardSteps steps_of_first(const Graph& graph) {
+  const std::optional<kernels::FeedForwardSteps> steps = kernels::feed_forward_steps(graph.rops[0]);
+  REQUIRE(steps);
+  return *steps;
+}
 
 const std::string kBlock = R"(
   x = input f32[2,3,32]
@@ -135,23 +57,25 @@ std::string plain(const std::string& text) { return swapped(swapped(text, kNorma
 TEST_CASE("a normalisation and two products become one rOperator") {
   const Graph made = fused(kBlock);
   REQUIRE(made.rops.size() == 1);
-  const auto& op = std::get<FeedForward>(made.rops[0].attrs);
-  CHECK(op == FeedForward{{Activation::gelu}, true, true, 0.001F, false});
-  CHECK(made.rops[0].inputs.size() == kFeedResidual + 1);
-  CHECK(made.rops[0].inputs[kFeedResidual] == made.rops[0].inputs[0]);
+  const kernels::FeedForwardSteps steps = steps_of_first(made);
+  REQUIRE(steps.normalize);
+  CHECK((steps.normalize->centered && steps.normalize->epsilon == 0.001F && steps.between().activation == Activation::gelu));
+  CHECK_FALSE((steps.result || steps.keeps_moments));
+  CHECK(made.rops[0].inputs.size() == 5);
+  CHECK(steps.view.residual(steps.second()) == made.rops[0].inputs[0]);
   CHECK(made.rops[0].name == parse_graph(kBlock).rops[2].name);
-  CHECK(made.tensor(made.rops[0].inputs[kFeedFirstWeights]).shape == Shape{32, 64});
-  CHECK(made.tensor(made.rops[0].inputs[kFeedWeights]).shape == Shape{64, 32});
+  CHECK(made.tensor(made.rops[0].inputs[1]).shape == Shape{32, 64});
+  CHECK(made.tensor(made.rops[0].inputs[2]).shape == Shape{64, 32});
   for (const std::string normalize : {"Normalize(x)", "Normalize(x, g)"})
     CHECK(count(swapped(kBlock, "Normalize(x, g, h)", normalize)) == 1);
   const Graph uncentered = fused(swapped(kBlock, "Normalize(x, g, h) {axes=[2]", "Normalize(x, g) {axes=[2], centered=0"));
-  CHECK(!std::get<FeedForward>(uncentered.rops[0].attrs).centered);
+  CHECK(!steps_of_first(uncentered).normalize->centered);
 }
 
 TEST_CASE("two products without a normalisation, biases or a residual become one rOperator") {
   const Graph made = fused(plain(kBlock));
   REQUIRE(made.rops.size() == 1);
-  CHECK(!std::get<FeedForward>(made.rops[0].attrs).normalize);
+  CHECK(!steps_of_first(made).normalize);
   for (const char* epilogue : {"epilogue{bias=d}", "epilogue{residual=x}", ""}) {
     for (const char* activation : {"epilogue{bias=c, act=silu}", "epilogue{act=relu}", "epilogue{act=gelu_tanh}"}) {
       INFO(epilogue << " " << activation);
@@ -162,25 +86,25 @@ TEST_CASE("two products without a normalisation, biases or a residual become one
   }
 }
 
-TEST_CASE("views may lie between the parts of a FeedForward") {
+TEST_CASE("views may lie between the steps") {
   const std::string text =
       swapped(kBlock, "y = MatMul(n, v) {alpha=0.5} epilogue{bias=c, act=gelu} -> f32[2,3,64]", R"(m = Reshape(n) -> f32[6,32]
   o = MatMul(m, v) {alpha=0.5} epilogue{bias=c, act=gelu} -> f32[6,64]
   y = Reshape(o) -> f32[2,3,64])");
   const Graph made = fused(text);
-  CHECK(count_rops(made, "FeedForward") == 1);
+  CHECK(count_rops(made, kFeed) == 1);
   CHECK(count_rops(made, "MatMul") == 0);
   CHECK(count_rops(made, "Normalize") == 0);
 }
 
-TEST_CASE("a normalisation that something else reads stays in front of a FeedForward") {
+TEST_CASE("a normalisation that something else reads stays in front") {
   for (const std::string& text : {swapped(kBlock, "outputs(z)", "outputs(z, n)"), swapped(kBlock, "residual=x", "residual=n"),
                                   swapped(kBlock, "outputs(z)", "q = MatMul(n, v) -> f32[2,3,64]\n  outputs(z, q)")}) {
     const Graph made = fused(text);
     CHECK(count_rops(made, "Normalize") == 1);
-    REQUIRE(count_rops(made, "FeedForward") == 1);
+    REQUIRE(count_rops(made, kFeed) == 1);
     for (const ROperator& rop : made.rops) {
-      if (const auto* op = std::get_if<FeedForward>(&rop.attrs)) CHECK(!op->normalize);
+      if (const auto steps = kernels::feed_forward_steps(rop)) CHECK(!steps->normalize);
     }
   }
 }
@@ -210,7 +134,7 @@ TEST_CASE("products stay apart where they are another thing, or no gain") {
     } catch (const std::exception& error) {
       FAIL(error.what());
     }
-    CHECK(count_rops(made, "FeedForward") == 0);
+    CHECK(count_rops(made, kFeed) == 0);
   }
   const auto slower = [](const Graph& graph) { return gained(graph, -5); };
   const auto hardly_faster = [](const Graph& graph) { return gained(graph, 1); };
@@ -218,23 +142,23 @@ TEST_CASE("products stay apart where they are another thing, or no gain") {
     CHECK(print(fused(kBlock, estimator)) == print(parse_graph(kBlock)));
 }
 
-TEST_CASE("a FeedForward in front of a normalisation keeps moments") {
+TEST_CASE("two products in front of a normalisation keep moments") {
   const Graph source = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
   o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
   q = MatMul(o, u) -> f32[2,3,8]
   outputs(q, z))"));
-  REQUIRE(count_rops(source, "FeedForward") == 1);
+  REQUIRE(count_rops(source, kFeed) == 1);
   const Graph made = passes::defer_normalize(source, faster);
   check_pass(source, made);
   CHECK(count_rops(made, "Normalize") == 0);
   REQUIRE(made.rops.size() == 2);
-  CHECK(std::get<FeedForward>(made.rops[0].attrs).keeps_moments);
+  CHECK(steps_of_first(made).keeps_moments);
   REQUIRE(made.rops[0].outputs.size() == 2);
   CHECK(made.tensor(made.rops[0].outputs[1]).shape == Shape{6, 1, 2});
   CHECK(made.rops[1].inputs[kMomentMoments] == made.rops[0].outputs[1]);
 }
 
-TEST_CASE("a FeedForward keeps moments once, and none of a result that it normalises itself") {
+TEST_CASE("moments are kept once, and none of a result that is normalised") {
   const Graph twice = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
   other = const f32[32,16]
   o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
@@ -246,34 +170,33 @@ TEST_CASE("a FeedForward keeps moments once, and none of a result that it normal
   check_pass(twice, once);
   CHECK(once.rops[0].outputs.size() == 2);
   CHECK(count_rops(once, "Normalize") == 1);
-  const auto by_results = [](const Graph& graph) {
-    return 100 + 10 * count_rops(graph, "Normalize") - 10 * count_rops(graph, "FeedForward");
-  };
+  const auto by_results = [](const Graph& graph) { return 100 + 10 * count_rops(graph, "Normalize") - 10 * count_rops(graph, kFeed); };
   const Graph normalised = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
   o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
   s = Normalize(o) {axes=[2], epsilon=0.1} -> f32[2,3,32]
   q = MatMul(s, u) -> f32[2,3,8]
   outputs(q))"),
                                  by_results);
-  REQUIRE(std::get<FeedForward>(normalised.rops[0].attrs).normalize_result);
+  REQUIRE(steps_of_first(normalised).result);
   const Graph made = passes::defer_normalize(normalised, faster);
   check_pass(normalised, made);
   CHECK(count_rops(made, "Normalize") == 1);
 }
 
-TEST_CASE("a normalisation that alone reads what a FeedForward makes is the FeedForward's") {
+TEST_CASE("a normalisation that alone reads the result of two products is a step of theirs") {
   const std::string text = swapped(kBlock, "outputs(z)", R"(o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
   outputs(o))");
   const auto by_results = [](double us) {
-    return [us](const Graph& graph) { return 100 - 10 * count_rops(graph, "FeedForward") - us * (1 - count_rops(graph, "Normalize")); };
+    return [us](const Graph& graph) { return 100 - 10 * count_rops(graph, kFeed) - us * (1 - count_rops(graph, "Normalize")); };
   };
   const Graph made = fused(text, by_results(5));
   REQUIRE(made.rops.size() == 1);
-  const auto& op = std::get<FeedForward>(made.rops[0].attrs);
-  CHECK((op.normalize_result && op.result_centered && op.result_epsilon == 0.01F && op.epsilon == 0.001F));
-  REQUIRE(made.rops[0].inputs.size() == kFeedShift + 1);
-  CHECK(made.tensor(made.rops[0].inputs[kFeedScale]).name == "h");
-  CHECK(made.tensor(made.rops[0].inputs[kFeedShift]).name == "g");
+  const kernels::FeedForwardSteps steps = steps_of_first(made);
+  REQUIRE(steps.result);
+  CHECK((steps.result->centered && steps.result->epsilon == 0.01F && steps.normalize->epsilon == 0.001F));
+  REQUIRE(made.rops[0].inputs.size() == 7);
+  CHECK(made.tensor(made.rops[0].inputs[5]).name == "h");
+  CHECK(made.tensor(made.rops[0].inputs[6]).name == "g");
   // Rows that are a map in between.
   const auto as_map = [&](const char* back) {
     return swapped(text, "  o = Normalize(z, h, g)", std::string(R"(  p = Transpose(z) {perm=[2,0,1]} -> f32[32,2,3]
@@ -298,9 +221,14 @@ TEST_CASE("a normalisation that alone reads what a FeedForward makes is the Feed
 
 namespace {
 
+struct FeedOp {
+  Activation activation = Activation::gelu;
+  bool normalize = true, keeps_moments = false, centered = true;
+  bool normalize_result = false, result_centered = true;
+};
 struct FeedCase {
   int64_t rows, k, h, c;
-  FeedForward op{{Activation::gelu}, true, true, 1e-3F, false};
+  FeedOp op{};
   bool has_biases = true, has_residual = true;
   Lay lay = Lay::rows, z_lay = Lay::rows;   // of x and the residual; of z
   DType in = DType::f32, out = DType::f32;  // of x; of z and the residual
@@ -316,40 +244,41 @@ Case feed_case(const std::string& name, const FeedCase& e) {
     maker.set_range(-edge, edge);
     return maker.constant({k, columns});
   };
-  std::vector<TensorId> inputs = {x, weights(e.k, e.h), weights(e.h, e.c)};
+  const TensorId w1 = weights(e.k, e.h), w2 = weights(e.h, e.c);
   maker.set_range(-1, 1);
-  inputs.push_back(e.has_biases ? maker.constant({e.h}) : TensorId());
-  inputs.push_back(e.has_biases ? maker.constant({e.c}) : TensorId());
-  if (e.has_residual) inputs.push_back(maker.input({e.rows, e.c}, e.lay));
-  const TensorId residual = e.has_residual ? inputs.back() : TensorId();
+  const TensorId b1 = e.has_biases ? maker.constant({e.h}) : TensorId(), b2 = e.has_biases ? maker.constant({e.c}) : TensorId();
+  const TensorId residual = e.has_residual ? maker.input({e.rows, e.c}, e.lay) : TensorId();
+  std::vector<ROperator> steps;
+  TensorId rows = x;
+  if (e.op.normalize) {
+    rows = maker.between({e.rows, e.k});
+    steps.push_back({"n", Normalize{{1}, e.op.centered, 1e-3F}, {}, {x}, {rows}, {}});
+  }
+  const TensorId y = maker.between({e.rows, e.h});
+  steps.push_back({"y", MatMul{}, {b1, {}, e.op.activation}, {rows, w1}, {y}, {}});
+  TensorId z = e.op.normalize_result ? maker.between({e.rows, e.c}) : maker.output({e.rows, e.c}, e.z_lay);
+  steps.push_back({"z", MatMul{}, {b2, residual}, {y, w2}, {z}, {}});
+  std::vector<TensorId> results = {z};
   if (e.op.normalize_result) {
-    inputs.resize(kFeedScale);
-    inputs.push_back(maker.constant({e.c}));
-    inputs.push_back(maker.constant({e.c}));
+    const TensorId scale = maker.constant({e.c}), shift = maker.constant({e.c});
+    results = {maker.output({e.rows, e.c}, e.z_lay)};
+    steps.push_back({"r", Normalize{{1}, e.op.result_centered, 1e-2F}, {}, {z, scale, shift}, results, {}});
+    z = results[0];
   }
-  while (!inputs.back().valid()) inputs.pop_back();
-  const TensorId z = maker.output({e.rows, e.c}, e.z_lay),
-                 moments = e.op.keeps_moments ? maker.output({e.rows, e.c / kMomentColumns, 2}) : TensorId();
-  Case c = maker.finish(e.op, inputs, z);
-  if (moments.valid()) {
-    c.graph.rops[0].outputs.push_back(moments);
-    c.graph.outputs.push_back(moments);
+  if (e.op.keeps_moments) {
+    results.push_back(maker.output({e.rows, e.c / kMomentColumns, 2}));
+    steps.push_back({"m", Moments{}, {}, {z}, {results[1]}, {}});
   }
+  Case c = maker.finish_steps(steps, results);
   if (e.in != DType::f32) c = narrowed(std::move(c), {x}, e.in);
   if (e.out != DType::f32)
     c = narrowed(std::move(c), e.has_residual && e.narrow_residual ? std::vector{residual, z} : std::vector{z}, e.out);
   return c;
 }
 
-FeedForward normalising_result(bool centered = true) {
-  FeedForward op{{Activation::gelu}, true, true, 1e-3F, false};
-  op.normalize_result = true;
-  op.result_centered = centered;
-  op.result_epsilon = 1e-2F;
-  return op;
-}
-FeedForward with(Activation activation, bool normalize = true, bool keeps_moments = false, bool centered = true) {
-  return {{activation}, normalize, centered, 1e-3F, keeps_moments};
+FeedOp normalising_result(bool centered = true) { return {Activation::gelu, true, false, true, true, centered}; }
+FeedOp with(Activation activation, bool normalize = true, bool keeps_moments = false, bool centered = true) {
+  return {activation, normalize, keeps_moments, centered};
 }
 
 std::vector<Case> feed_cases(DType in, DType out) {
@@ -408,14 +337,14 @@ std::vector<float> equal_values(int64_t count) { return std::vector<float>(stati
 
 }  // namespace
 
-TEST_CASE("FeedForward agrees with the reference in tf32") {
+TEST_CASE("chains of two products agree with the reference in tf32") {
   std::vector<Case> cases = feed_cases(DType::f32, DType::f32);
   cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, Lay::rows, DType::f32,
                                                      DType::f32, equal_values(11 * 96)}));
   run(cases, Precision::tf32, 1e-2);
 }
 
-TEST_CASE("FeedForward agrees with the reference in fp16") {
+TEST_CASE("chains of two products agree with the reference in fp16") {
   std::vector<Case> cases = feed_cases(DType::f16, DType::f16);
   for (const auto& [in, out] : {std::pair{DType::f32, DType::f32}, std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}})
     cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, in != out), true, true, Lay::rows, Lay::rows, in, out}));
@@ -429,14 +358,14 @@ TEST_CASE("FeedForward agrees with the reference in fp16") {
   run(cases, Precision::fp16, 1e-2);
 }
 
-TEST_CASE("FeedForward agrees with the reference in bf16") {
+TEST_CASE("chains of two products agree with the reference in bf16") {
   std::vector<Case> cases = feed_cases(DType::bf16, DType::bf16);
   cases.push_back(
       feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, false), true, true, Lay::rows, Lay::rows, DType::f32, DType::bf16}));
   run(cases, Precision::bf16, 5e-2);
 }
 
-TEST_CASE("bodies of a FeedForward are there where it fits one round, by wgmma alone") {
+TEST_CASE("bodies for two products are there where they fit one round, by wgmma alone") {
   const ShapedVDevice vdevice = small_device();
   const auto count = [&](const FeedCase& e, Precision precision = Precision::tf32) {
     return bodies_of(feed_case("c", e), vdevice, precision).size();
@@ -465,16 +394,17 @@ TEST_CASE("bodies of a FeedForward are there where it fits one round, by wgmma a
 
 TEST_CASE("weights that halves do not hold have no body") {
   for (const float value : {1e-6F, 1e6F}) {
-    CaseMaker maker("weights");
+    Case c = feed_case("weights", {9, 96, 64, 32});
     std::vector<float> values(96 * 64, 0.1F);
     for (size_t k = 0; k < 96; ++k) values[k * 64 + 5] = value;
-    const TensorId x = maker.input({9, 96}), first = maker.constant({96, 64}, Lay::rows, values), second = maker.constant({64, 32});
-    const Case c = maker.finish(with(Activation::gelu), {x, first, second}, maker.output({9, 32}));
+    Bytes bytes(values.size() * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    c.graph.tensor(steps_of_first(c.graph).view.input(1, 1)).data = std::make_shared<const Bytes>(std::move(bytes));
     CHECK(bodies_of(c, small_device(), Precision::tf32).empty());
   }
 }
 
-TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fourth row") {
+TEST_CASE("members of a cluster share a tile of two products, and keep every fourth row") {
   FeedCase e{69, 192, 768, 192};
   e.op.keeps_moments = true;
   const Case c = feed_case("cluster", e);
@@ -486,6 +416,7 @@ TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fo
   CHECK(phase.ring.rtasks_per_block * phase.ring.blocks == phase.rtasks);
   CHECK(phase.work_bytes <= clusters().work_bytes() + clusters().input_stages * clusters().input_stage_bytes);
   const ROperator& rop = c.graph.rops[0];
+  const TensorId residual = steps_of_first(c.graph).view.residual(2);
   const int64_t stored = 5 + 64;
   std::vector<int> written(static_cast<size_t>(stored), 0), kept(static_cast<size_t>(stored), 0);
   for (int64_t t = 0; t < phase.rtasks; ++t) {
@@ -509,7 +440,7 @@ TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fo
         CHECK(region.run.offset == tile * 32 * 192);
         CHECK(region.run.count * region.run.length == rows * 192);
       } else {
-        CHECK(region.tensor == rop.inputs[kFeedResidual]);
+        CHECK(region.tensor == residual);
         CHECK(region.run.offset == (tile * 32 + member) * 192);
       }
     }
@@ -523,25 +454,20 @@ TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fo
   CHECK(bodies_of(feed_case("no quarters", {33, 64, 192, 32}), clusters(), Precision::tf32).size() == 1);
 }
 
-TEST_CASE("a program is fitted as if a FeedForward were its two products") {
+TEST_CASE("a program is fitted as if a chain of products were these") {
   // On average the two sum over 480 channels, which is enough for products by wgmma; 192 are not.
-  const Graph feed = parse_graph(R"(
-  x = input f32[28,192]
-  v = const f32[192,768]
-  w = const f32[768,192]
-  z = FeedForward(x, v, w) {act=gelu} -> f32[28,192]
-  outputs(z)
-)");
-  const Graph products = parse_graph(R"(
+  const std::string text = R"(
   x = input f32[28,192]
   v = const f32[192,768]
   w = const f32[768,192]
   y = MatMul(x, v) epilogue{act=gelu} -> f32[28,768]
   z = MatMul(y, w) -> f32[28,192]
   outputs(z)
-)");
+)";
+  const Graph feed = fused(text), products = parse_graph(text);
+  REQUIRE(count_rops(feed, kFeed) == 1);
   const ShapedVDevice one = shape::usual_shape(feed, read_vdevice("h200"), Precision::fp16),
-                      two = shape::usual_shape(products, read_vdevice("h200"), Precision::fp16);
+                two = shape::usual_shape(products, read_vdevice("h200"), Precision::fp16);
   CHECK(two.wide_products);
   CHECK(two.even_stages);
   CHECK(one.wide_products == two.wide_products);

@@ -192,35 +192,35 @@ TEST_CASE("where most elements cannot be narrow none are") {
   CHECK(print(narrowed({"sb", "b", "a", "p", "y"})) == print(placed));  // not the largest
 }
 
-TEST_CASE("what a FeedForward keeps to itself counts as narrow") {
+TEST_CASE("rows between the products of a Fused count as narrow") {
   const Graph placed = passes::assign_layout(parse_graph(R"(
 x = input f32[2,64]
 u = const f32[64,512]
 v = const f32[512,64]
 w = const f32[64,16]
-f = FeedForward(x, u, v) {act=gelu} -> f32[2,64]
+f = Fused(x, u, v) {title=chain, steps=[s = MatMul(i0, i1) -> f32[2,512]; e = MatMul(s, i2) -> f32[2,64]; outputs(e)]} -> f32[2,64]
 m = MatMul(f, w) -> f32[2,16]
 y = Elementwise(m) {relu(i0)} -> f32[2,16]
 outputs(y)
 )"));
   const auto takes = [](const Graph& g, const ROperator& rop) {
-    return !std::holds_alternative<FeedForward>(rop.attrs) || !writes_narrow(g, rop);
+    return !std::holds_alternative<Fused>(rop.attrs) || !writes_narrow(g, rop);
   };
   // Of 160 elements in memory 32 are narrow; of 1184 with the hidden ones, 1056.
   CHECK(type_of(passes::narrow_activations(placed, DType::f16, takes), "f") == DType::f32);
   CHECK(type_of(passes::narrow_activations(placed, DType::f16, takes), "m") == DType::f16);
 }
 
-TEST_CASE("what a SelfAttention keeps to itself counts as narrow") {
+TEST_CASE("rows between a product and attention in a Fused count as narrow") {
   const Graph placed = passes::assign_layout(parse_graph(R"(
 x = input f32[4,64]
 w = const f32[64,96]
 u = const f32[64,64]
 v = const f32[32,16]
 r = MatMul(x, u) -> f32[4,64]
-a = SelfAttention(r, w) -> f32[1,4,32]
-m = MatMul(a, v) -> f32[1,4,16]
-y = Elementwise(m) {relu(i0)} -> f32[1,4,16]
+a = Fused(r, w) {title=heads, steps=[n = Normalize(i0) {axes=[1]} -> f32[4,64]; s = MatMul(n, i1) -> f32[4,96]; q = Slice(s) {starts=[0,0]} -> f32[4,32]; k = Slice(s) {starts=[0,32]} -> f32[4,32]; v = Slice(s) {starts=[0,64]} -> f32[4,32]; e = Attention(q, k, v) -> f32[4,32]; outputs(e)]} -> f32[4,32]
+m = MatMul(a, v) -> f32[4,16]
+y = Elementwise(m) {relu(i0)} -> f32[4,16]
 outputs(y)
 )"));
   const auto takes = [](const Graph& g, const ROperator& rop) {

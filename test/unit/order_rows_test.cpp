@@ -6,7 +6,8 @@
 namespace tamp::test {
 namespace {
 
-// Pixels of a map, attention within windows of 2 x 2, a product with a residual, a feed-forward part, and squares of 2 x 2 side by side.
+// Pixels of a map, attention within windows of 2 x 2, a product with a residual, a chain of two products, and squares of 2 x 2 side by
+// side.
 const std::string kStage = R"(
   x = input f32[1,32,4,4]
   g = const f32[32]
@@ -28,7 +29,7 @@ const std::string kStage = R"(
   a2 = Reshape(a1) -> f32[1,4,4,32]
   p = MatMul(a2, w) epilogue{bias=h, residual=r} -> f32[1,4,4,32]
   n = Normalize(p, g, h) {axes=[3], epsilon=0.001} -> f32[1,4,4,32]
-  f = FeedForward(n, v, w2, none, none, p) {act=gelu} -> f32[1,4,4,32]
+  f = Fused(n, v, w2, p) {title=chain, steps=[s = MatMul(i0, i1) epilogue{act=gelu} -> f32[1,4,4,64]; e = MatMul(s, i2) epilogue{residual=i3} -> f32[1,4,4,32]; outputs(e)]} -> f32[1,4,4,32]
   z = Reshape(f) -> f32[16,32]
   m = Normalize(z, g4, none, squares) {axes=[1], epsilon=0.001} -> f32[4,128]
   y = MatMul(m, u) -> f32[4,32]

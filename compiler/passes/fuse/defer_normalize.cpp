@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/passes/by_kind.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/row_products.h"
@@ -29,9 +31,16 @@ struct Deferred {
   DeferredKind kind;
 };
 
+// Whether the rOperator's one result is the last of several products.
+bool is_chain(const Graph& graph, const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  if (!steps || rop.outputs.size() != 1 || graph.tensor(rop.outputs[0]).dtype != DType::f32) return false;
+  const size_t last = steps->count() - 1;
+  return products_of(graph, rop).size() > 1 && steps->as<MatMul>(last) && steps->output(last).valid() &&
+         steps->step(last).epilogue.activation == Activation::none;
+}
 bool is_maker(const Graph& graph, const ROperator& rop) {
-  if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs))
-    return graph.tensor(rop.outputs[0]).dtype == DType::f32 && !feed->keeps_moments && !feed->normalize_result;
+  if (is_chain(graph, rop)) return true;
   return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
 }
 // A depthwise convolution of a map, whose pixels are rows.
@@ -64,9 +73,9 @@ class DeferredMatcher {
     const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
     if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
     if (!of_pixels && !has_whole_rows(graph_.tensor(graph_.rop(maker).outputs[0]).shape, columns)) return std::nullopt;
-    const bool is_feed_forward = std::holds_alternative<FeedForward>(graph_.rop(maker).attrs);
-    if (rows_ == DeferredRows::rounded && is_feed_forward) return std::nullopt;
-    if (rows_ == DeferredRows::bounded && (of_pixels || is_feed_forward || adds_unbounded(graph_.rop(maker)))) return std::nullopt;
+    const bool of_chain = is_chain(graph_, graph_.rop(maker));
+    if (rows_ == DeferredRows::rounded && of_chain) return std::nullopt;
+    if (rows_ == DeferredRows::bounded && (of_pixels || of_chain || adds_unbounded(graph_.rop(maker)))) return std::nullopt;
     if (rows > kMostDeferredRows) return std::nullopt;
     Deferred found{maker.index(), at, {}, {}};
     collect_products(rop.outputs[0], columns, found.products);
@@ -92,8 +101,8 @@ class DeferredMatcher {
     return !std::holds_alternative<Normalize>(attrs) && !std::holds_alternative<NormalizedMatMul>(attrs);
   }
   DeferredResidual residual_of_maker(const ROperator& maker) const {
-    const bool is_feed_forward = std::holds_alternative<FeedForward>(maker.attrs);
-    TensorId residual = is_feed_forward ? operand(maker, kFeedResidual) : maker.epilogue.residual;
+    const std::optional<FusedView> steps = FusedView::of(maker);
+    TensorId residual = steps ? steps->residual(steps->count() - 1) : maker.epilogue.residual;
     if (!residual.valid()) return DeferredResidual::none;
     while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
@@ -199,9 +208,11 @@ class Deferral {
   TensorId keep_moments_of_product(ROperator& maker) {
     const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
     const Shape moments = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
-    if (auto* const feed = std::get_if<FeedForward>(&maker.attrs)) {
-      feed->keeps_moments = true;
-      return add_moments(maker, moments);
+    if (const std::optional<FusedView> chain = FusedView::of(maker)) {
+      const TensorId made = maker.outputs[0], kept = add_moments(maker, moments);
+      maker.outputs = {made};
+      maker = fuse(graph_, title_of(maker), {maker, {maker.name, Moments{}, {}, {made}, {kept}, {}}}, {made, kept});
+      return kept;
     }
     MomentMatMul op = as_moment_matmul(maker);
     op.keeps_moments = true;

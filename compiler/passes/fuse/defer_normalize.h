@@ -22,7 +22,7 @@ namespace tamp::passes {
 // in 16 bits (docs/adr/0045):
 //   s, m, h = MomentMatMul(a, w, b, r) {keeps_moments, keeps_rounded}
 //   y = MomentMatMul(s, scale * v, c + shift * v, -, m, h) {act=gelu, normalize}
-// There is no FeedForward in front then.
+// The product in front is no chain of products then.
 Graph defer_normalize(Graph graph, const GraphEstimator& estimator, bool rounds = false);
 
 inline constexpr int64_t kMostDeferredRows = 4000;

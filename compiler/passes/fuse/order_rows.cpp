@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/row_products.h"
@@ -64,21 +65,23 @@ class RowsOfStage {
     if (keeps_order(graph_, rop)) return std::vector<TensorId>{rop.inputs[0]};
     if (!has_rows(rop.outputs[0])) return std::nullopt;
     std::vector<TensorId> mains;
-    if (is_row_product(graph_, rop)) {
-      mains = {rop.inputs[0]};
-      if (rop.epilogue.residual.valid()) mains.push_back(rop.epilogue.residual);
-    } else if (std::holds_alternative<FeedForward>(rop.attrs) && rop.outputs.size() == 1) {
-      mains = {rop.inputs[0]};
-      if (const TensorId residual = operand(rop, kFeedResidual); residual.valid()) mains.push_back(residual);
-    } else if (const std::optional<RowWork> work = row_work(graph_, rop)) {
-      for (const size_t i : work->mains) mains.push_back(rop.inputs[i]);
-    } else {
-      return std::nullopt;
-    }
-    for (const TensorId main : mains) {
-      if (!has_rows(main)) return std::nullopt;
-    }
-    return mains;
+    bool all = true;  // each step of a Fused works so
+    for_each_step(graph_, rop, [&](const Graph& steps, const ROperator& step) {
+      std::vector<TensorId> own;
+      if (is_row_product(steps, step)) {
+        own = {step.inputs[0], step.epilogue.residual};
+      } else if (const std::optional<RowWork> work = row_work(steps, step)) {
+        for (const size_t i : work->mains) own.push_back(step.inputs[i]);
+      }
+      all &= !own.empty();
+      for (const TensorId id : own) {
+        if (!id.valid()) continue;
+        all &= is_matrix(steps.tensor(id).shape);
+        const std::optional<FusedView> view = FusedView::of(rop);
+        if (const TensorId main = view ? view->outside(id) : id; main.valid()) mains.push_back(main);
+      }
+    });
+    return all ? std::optional(mains) : std::nullopt;
   }
 
   // The SelfAttention whose result the Transpose gives row by row.

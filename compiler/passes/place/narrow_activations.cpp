@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/support/error.h"
 
 namespace tamp::passes {
@@ -59,16 +62,20 @@ class Narrowing {
     }
   }
 
-  // Elements of rows that a FeedForward or a SelfAttention keeps in shared memory, where they have 16 bits. As results of rOperators of
-  // their own they would be narrow, too.
-  int64_t kept_to_itself(const ROperator& rop) const {
-    const auto rows_of = [&](size_t weights, bool normalizes) {
-      const Shape& w = graph_.tensor(rop.inputs[weights]).shape;
-      const int64_t rows = element_count(graph_.tensor(rop.inputs[0]).shape) / std::max<int64_t>(1, w[0]);
-      return rows * (w[1] + (normalizes ? w[0] : 0));
-    };
-    if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs)) return rows_of(kFeedFirstWeights, feed->normalize);
-    return std::holds_alternative<SelfAttention>(rop.attrs) ? rows_of(kSelfWeights, true) : 0;
+  // Elements of rows that the products of an rOperator hand on in shared memory, where they have 16 bits. As results of rOperators of their
+  // own they would be narrow, too.
+  static int64_t kept_to_itself(const ROperator& rop) {
+    const std::optional<FusedView> steps = FusedView::of(rop);
+    if (!steps || !keeps_rows_of_16_bits(rop)) return 0;
+    int64_t kept = 0;
+    for (const ROperator& step : steps->body().rops) {
+      if (!std::holds_alternative<MatMul>(step.attrs) && !std::holds_alternative<Attention>(step.attrs)) continue;
+      for (const TensorId id : step.inputs) {
+        const bool is_between = id.valid() && !steps->outside(id).valid();
+        kept += is_between ? element_count(steps->body().tensor(id).shape) : 0;
+      }
+    }
+    return kept;
   }
 
   // The type of an input or output for callers, where it is not the tensor's; else f32.
