@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/tile/tile_product.cuh"
+#include "kernels/vdevice/values.cuh"
 #include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/wgmma.cuh"
