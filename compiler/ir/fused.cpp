@@ -9,6 +9,18 @@
 namespace tamp {
 namespace {
 
+// The rOperator on other tensors, f(id) for each that it has.
+template <class F>
+ROperator moved(ROperator rop, F&& f) {
+  const auto move = [&](TensorId& id) {
+    if (id.valid()) id = f(id);
+  };
+  for (std::vector<TensorId>* const ids : {&rop.inputs, &rop.outputs}) std::for_each(ids->begin(), ids->end(), move);
+  move(rop.epilogue.bias);
+  move(rop.epilogue.residual);
+  return rop;
+}
+
 // Copies steps into a graph of their own.
 class Fusion {
  public:
@@ -95,6 +107,27 @@ Graph steps_of(const Graph& graph, const ROperator& rop) {
   for (size_t i = 0; i < rop.outputs.size(); ++i) take(steps.outputs[i], rop.outputs[i]);
   std::erase_if(steps.inputs, [&](TensorId id) { return steps.tensor(id).role != Role::input; });
   for (ROperator& step : steps.rops) step.name = rop.name;
+  return steps;
+}
+
+std::vector<ROperator> unfused(Graph& graph, const ROperator& rop) {
+  const std::optional<FusedView> whole = FusedView::of(rop);
+  if (!whole) return {rop};
+  std::vector<TensorId> between(whole->body().tensors.size());
+  std::vector<ROperator> steps;
+  for (const ROperator& step : whole->body().rops) {
+    steps.push_back(moved(step, [&](TensorId id) {
+      const TensorId outside = whole->outside(id);
+      if (outside.valid()) return outside;
+      const Tensor& tensor = whole->body().tensor(id);
+      TensorId& added = between[id.index()];
+      if (!added.valid())
+        added = add_tensor(graph, Tensor{rop.name + "." + tensor.name, tensor.dtype, tensor.shape, Role::activation, nullptr, {}});
+      return added;
+    }));
+    steps.back().name = rop.name;
+    steps.back().origin = steps.size() == 1 ? rop.origin : std::vector<std::string>();
+  }
   return steps;
 }
 
