@@ -57,6 +57,11 @@ class FusedView {
   ROperator alone(size_t step) const;
   // Whether operand `i` of step `to` is the first result of step `from`.
   bool feeds(size_t from, size_t to, size_t i = 0) const { return operand(step(to), i) == step(from).outputs[0]; }
+  // Whether there is a step `to` that copies it, which is how a body hands on its result in a further type.
+  bool copies(size_t from, size_t to) const {
+    const auto* const op = as<Elementwise>(to);
+    return op && op->steps.size() == 1 && op->steps[0].op == ElementwiseOp::identity && feeds(from, to);
+  }
 
  private:
   FusedView(const ROperator& rop, const Graph& body) : rop_(&rop), body_(&body) {}

@@ -42,9 +42,8 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
   if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
   if (const auto* conv = std::get_if<NormalizedConv>(&rop.attrs)) return convolved(conv->kernel, 1);
-  if (const auto* conv = std::get_if<MomentConv>(&rop.attrs)) return convolved(conv->kernel, shape(0)[1]);
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return {product_of(y, true, shape(0)[1])};
-  if (is_one_of<NormalizedMatMul, MomentMatMul>(rop)) return {product_of(y, false, shape(0).back())};
+  if (is_one_of<NormalizedMatMul>(rop)) return {product_of(y, false, shape(0).back())};
   if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return {product_of(y, false, shape(kPrologueRows).back())};
   if (std::holds_alternative<SelfAttention>(rop.attrs)) {
     const Shape& weights = shape(kSelfWeights);
@@ -55,21 +54,17 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
   return {product_of(y, false, shape(0)[shape(0).size() - (matmul->trans_a ? 2 : 1)])};
 }
 
-bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, MomentConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
+bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
 bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
 bool normalizes_in_sums(const ROperator& rop) {
   return is_one_of<NormalizedMatMul>(rop) ||
          (count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs));
 }
-bool is_by_moments(const ROperator& rop) {
-  return is_one_of<MomentMatMul>(rop) || (count_steps<MatMul>(rop) == 1 && count_steps<Moments, NormalizeBy>(rop) > 0);
-}
+bool is_by_moments(const ROperator& rop) { return count_steps<MatMul>(rop) == 1 && count_steps<Moments, NormalizeBy>(rop) > 0; }
 std::vector<bool> normalized_by_moments(const Graph& placed) {
   std::vector<bool> by_moments(placed.buffers.size(), false);
   const auto mark = [&](TensorId rows) { by_moments[placed.tensor(rows).place.buffer.index()] = true; };
   for (const ROperator& rop : placed.rops) {
-    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
-    if (op && op->normalize) mark(rop.inputs[0]);
     const std::optional<FusedView> steps = FusedView::of(rop);
     for (size_t i = 0; steps && i < steps->count(); ++i) {
       if (steps->as<NormalizeBy>(i)) mark(steps->input(i, 0));
@@ -84,7 +79,7 @@ bool result_is_numbers(const ROperator& rop, size_t k) {
       return is_one_of<Moments, TileSums>(step) && step.outputs[0] == steps->body().outputs[k];
     });
   }
-  return k > 0 && is_one_of<MomentMatMul, MomentConv, SummedConv>(rop);
+  return k > 0 && is_one_of<SummedConv>(rop);
 }
 
 }  // namespace tamp

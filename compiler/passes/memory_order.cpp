@@ -47,8 +47,7 @@ class Preference {
     for (const ROperator& rop : graph_.rops) {
       for (size_t i = 0; i < rop.outputs.size(); ++i) {
         const TensorId id = rop.outputs[i];
-        const bool is_moments = std::holds_alternative<MomentConv>(rop.attrs) && id == rop.outputs[kKeptMoments];
-        if (!is_output[id.index()] && !is_moments) strides_[id.index()] = of_result(rop, i, graph_.tensor(id).shape);
+        if (!is_output[id.index()]) strides_[id.index()] = of_result(rop, i, graph_.tensor(id).shape);
       }
     }
     return std::move(strides_);

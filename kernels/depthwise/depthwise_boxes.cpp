@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "compiler/ir/fused.h"
 #include "kernels/args.h"
 #include "kernels/depthwise/numbers.cuh"
 #include "kernels/loop.h"
@@ -40,25 +41,26 @@ struct Tiled {
   int64_t block_floats() const { return (kTaps * kTaps + 1) * channels(); }  // weights and bias of a group
 };
 
-// The Conv that a MomentConv is beside the moments; else the rOperator.
-ROperator plain_conv(const ROperator& rop, int64_t channels) {
-  const auto* const op = std::get_if<MomentConv>(&rop.attrs);
-  if (op == nullptr) return rop;
-  ROperator conv = rop;
-  conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end, channels};
-  conv.inputs.resize(2);
-  conv.outputs.resize(1);  // apart from moments and what is rounded
-  conv.epilogue.bias = operand(rop, 2);
-  return conv;
+// The steps of a convolution with moments of its pixels.
+std::optional<FusedView> moment_steps(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  if (!steps || !steps->as<Conv>(0) || !steps->as<Transpose>(1) || !steps->as<Moments>(2)) return std::nullopt;
+  const bool of_pixels = steps->as<Transpose>(1)->perm == std::vector<int64_t>{0, 2, 3, 1} && steps->feeds(0, 1) && steps->feeds(1, 2);
+  const bool ends = steps->count() == 3 || (steps->count() == 4 && steps->copies(0, 3));
+  return of_pixels && ends && steps->output(0).valid() && steps->output(2).valid() ? steps : std::nullopt;
+}
+
+ROperator plain_conv(const ROperator& rop) {
+  const std::optional<FusedView> steps = moment_steps(rop);
+  return steps ? steps->alone(0) : rop;
 }
 
 // Without a tile. None where the body cannot compute the rOperator.
 std::optional<Tiled> tiled_of(const Graph& graph, const ROperator& rop) {
-  const bool keeps = std::holds_alternative<MomentConv>(rop.attrs);
-  if (!keeps && !std::holds_alternative<Conv>(rop.attrs)) return std::nullopt;
-  const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
+  const ROperator conv = plain_conv(rop);
+  if (!std::holds_alternative<Conv>(conv.attrs)) return std::nullopt;
+  const Tensor &in = graph.tensor(conv.inputs[0]), &out = graph.tensor(conv.outputs[0]);
   if (in.shape.size() != 4 || element_count(in.shape) > kMostElements || element_count(out.shape) > kMostElements) return std::nullopt;
-  const ROperator conv = plain_conv(rop, in.shape[1]);
   const auto& attrs = std::get<Conv>(conv.attrs);
   const Activation activation = conv.epilogue.activation;
   if (has_prologue(attrs) || conv.inputs.size() != 2 || conv.epilogue.residual.valid() ||
@@ -76,8 +78,10 @@ std::optional<Tiled> tiled_of(const Graph& graph, const ROperator& rop) {
   for (const TensorId id : {t.weights, t.bias}) {
     if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
   }
-  if (keeps) t.kept = rop.outputs[kKeptMoments];
-  if (keeps && rop.outputs.size() > kKeptRounded) t.rounded = rop.outputs[kKeptRounded];
+  if (const std::optional<FusedView> steps = moment_steps(rop)) {
+    t.kept = steps->output(2);
+    if (steps->count() > 3) t.rounded = steps->output(3);
+  }
   t.in = in.dtype;
   t.out = out.dtype;
   return t;
@@ -127,7 +131,7 @@ InputBoxes boxes_of(const Tiled& t) {
 
 Phase phase_of(const Request& request, const Tiled& t) {
   const Window& w = t.window;
-  const ROperator conv = plain_conv(request.rop, w.channels);
+  const ROperator conv = plain_conv(request.rop);
   Phase phase;
   phase.header = "kernels/depthwise/depthwise_boxes.cuh";
   phase.body = "rk::depthwise_boxes";

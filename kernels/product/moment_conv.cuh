@@ -1,4 +1,4 @@
-// MomentMatMul (compiler/ir/ops.h): the product of staged_conv.cuh beside a normalisation that is no level of its own.
+// The product of staged_conv.cuh beside a normalisation that is no level of its own (NormalizeBy and Moments of compiler/ir/ops.h).
 //   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * (sum over k of in[m][k] * weight[k][n] - mean[m] * column_sum[n]))
 // Normalising the rows of `in` is linear in them, apart from mean and factor = 1 / sqrt(variance + epsilon). So the product takes the rows
 // as they are, and its results are put right. Mean and variance of a row come from moments that whoever made the row has stored: of each

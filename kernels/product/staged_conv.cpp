@@ -210,8 +210,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   if (request.vdevice.products_over_inputs) lie_over_inputs(request.vdevice, c, phase);
   if (c.cluster != 0)
     share_in_cluster(request, p, c, phase);
-  else if (has_moments(request.rop))
-    add_moments(request, p, c, phase);
+  else if (const std::optional<MomentSteps> moments = moment_steps(request.rop))
+    add_moments(request, *moments, p, c, phase);
   return phase;
 }
 
@@ -323,7 +323,8 @@ void append_cluster(const Request& request, const Product& p, Config c, std::vec
 void append_shape(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const ShapedVDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
-  if (has_moments(request.rop) && !take_moments(request.graph, request.rop, shape_of(c), c)) return;
+  const std::optional<MomentSteps> moments = moment_steps(request.rop);
+  if (moments && !take_moments(request.graph, *moments, shape_of(c), c)) return;
   const TileSums* const summed = sums_of(request.rop);
   const int64_t work_bytes =
       shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
@@ -349,7 +350,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const bool sums = sums_of(request.rop) != nullptr;
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
-  if (has_moments(request.rop) && !takes_moments(request, *p)) return {};
+  const std::optional<MomentSteps> moments = moment_steps(request.rop);
+  if (moments && !takes_moments(request, *moments, *p)) return {};
   const bool normalized = is_normalized(request.rop);
   if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
@@ -442,7 +444,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   if (phase != 0 && c.normalized != 0) return normalize_accesses(graph, rop, p, c.splits, c.sum_rows, index, out);
   if (phase != 0) return sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
   product_accesses(graph, p, c, index, out);
-  if (has_moments(rop)) moment_accesses(graph, rop, p, c, index, out);
+  if (const std::optional<MomentSteps> moments = moment_steps(rop)) moment_accesses(graph, *moments, p, c, index, out);
   if (c.sums == 0) return;
   const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);

@@ -8,6 +8,7 @@
 #include "compiler/support/error.h"
 #include "kernels/narrow.h"
 #include "kernels/product/split_k_normalize.h"
+#include "kernels/product/staged_conv_moments.h"
 #include "kernels/tile/product_phases.h"
 
 namespace tamp::kernels::staged {
@@ -28,11 +29,6 @@ ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCa
   return product;
 }
 
-ROperator without_moments(const ROperator& rop) {
-  const auto& op = std::get<MomentMatMul>(rop.attrs);
-  ROperator product = product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
-  if (operand(rop, kMomentRounded).valid()) product.inputs[0] = rop.inputs[kMomentRounded];
-  return product;
 }
 
 }  // namespace
@@ -41,9 +37,9 @@ const TileSums* sums_of(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
   return steps && steps->count() == 2 && steps->as<Conv>(0) && steps->feeds(0, 1) ? steps->as<TileSums>(1) : nullptr;
 }
-bool has_moments(const ROperator& rop) { return std::holds_alternative<MomentMatMul>(rop.attrs); }
 ROperator plain_product(const ROperator& rop) {
-  return sums_of(rop) ? FusedView::of(rop)->alone(0) : has_moments(rop) ? without_moments(rop) : rop;
+  if (const std::optional<MomentSteps> steps = moment_steps(rop)) return steps->product;
+  return sums_of(rop) ? FusedView::of(rop)->alone(0) : rop;
 }
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {

@@ -11,8 +11,7 @@ namespace tamp::kernels::staged {
 
 // The tile of a convolution that also stores the sums of its channels over tiles of pixels, Conv TileSums; null for other rOperators.
 const TileSums* sums_of(const ROperator& rop);
-bool has_moments(const ROperator& rop);  // whether it is a MomentMatMul
-// The Conv beside the sums, the MatMul that a MomentMatMul is beside the moments; else the rOperator.
+// The Conv beside the sums, the MatMul beside a normalisation by moments; else the rOperator.
 ROperator plain_product(const ROperator& rop);
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop);
 // The product as the rKernel with config `c` computes it.

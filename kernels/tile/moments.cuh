@@ -1,4 +1,4 @@
-// Moments of rows as their makers store them (MomentMatMul and MomentConv of compiler/ir/ops.h): of each kMomentColumns neighbours the
+// Moments of rows as their makers store them (Moments of compiler/ir/ops.h): of each kMomentColumns neighbours the
 // mean, and the sum of the squares around it. Eight lanes that are neighbours have 32 neighbouring channels of a row, four each.
 #pragma once
 

@@ -135,7 +135,7 @@ def test_windows_and_grids(tamp):
         assert len(of(rops, "Attention")) == 2, names(rops)
         assert [rop["op"] for rop in copies(rops)] == ["Elementwise", "Gather"], names(rops)
         assert [rop["op"] for rop in rops if "const i64[" in rop["signature"]] == ["Attention", "Gather"], names(rops)
-        by_moments = [rop for rop in of(rops, "MomentMatMul") if "normalize=1" in rop["signature"]]  # normalise on their way (docs/adr/0035)
+        by_moments = [rop for rop in of(rops, "product by moments") if "NormalizeBy(" in rop["signature"]]  # normalise on their way (docs/adr/0035)
         # One in front of each product of normalised rows, of which the second attention has three without `packs`.
         assert len(of(rops, "Normalize")) + len(by_moments) == (4 if packs else 6), [rop["signature"] for rop in of(rops, "Normalize")]
 

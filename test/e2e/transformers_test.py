@@ -698,10 +698,10 @@ def test_normalisation_by_moments(tamp):
         for precision, limit in [("fp16", 5e-3)] if pre else [("bf16", 4e-2), ("tf32", 5e-3)]:
             check(tamp, products_and_norms(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
             rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
-            assert rops.count("MomentMatMul") == 6, f"{precision}: {rops}"
+            assert rops.count("product by moments") == 6, f"{precision}: {rops}"
             assert (rops.count("Normalize") == 0) == pre, f"{precision}: {rops}"
     check(tamp, products_and_norms(True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
-    assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+    assert "product by moments" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
 def feed_forwards(hidden, rows, blocks=1, norm=False, residual=False):
@@ -786,9 +786,9 @@ def test_rows_of_equal_values_by_moments(tamp):
         x = net.linear(net.add("Gelu", net.linear(net.norm(same), hidden, 1024)), 1024, hidden)
     named(net, x)
     check(tamp, net.model([port("x", 2, 19, hidden)], [port("y", 2, 19, hidden)], opset=20, ir=9), None, 5e-3, "fp16", None, "--vdevice", "h200")
-    assert "MomentMatMul" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    assert "product by moments" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
     check(tamp, pixel_blocks(96, 7, 9, same=3.3), None, 5e-3, "fp16", None, "--vdevice", "h200")
-    assert "MomentConv" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    assert "depthwise convolution with moments" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
 def pixel_blocks(channels, height, width, images=1, same=None, taps_scale=0.2):
@@ -814,16 +814,16 @@ def test_normalisation_by_moments_of_pixels(tamp):
         made = pixel_blocks(channels, 13, 17, images)
         check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", *["--races"] * (images == 1))
         rops = rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
-        assert rops.count("MomentConv") == 3 and "Normalize" not in rops, rops
+        assert rops.count("depthwise convolution with moments") == 3 and "Normalize" not in rops, rops
         tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200", says="results in fp16, in fp32: none")  # moments are no activations
     check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     check(tamp, made, None, 4e-2, "bf16", None, "--vdevice", "h200")
     check(tamp, made, None, 5e-3, "tf32", None, "--vdevice", "h200", "--races")
     rops = rops_of(tamp, "--precision", "tf32", "--vdevice", "h200")
-    assert rops.count("MomentConv") == 3 and "Normalize" not in rops, rops
+    assert rops.count("depthwise convolution with moments") == 3 and "Normalize" not in rops, rops
     for options in [("--precision", "tf32", "--activations", "fp32"), ("--precision", "fp32")]:
         rops = rops_of(tamp, *options, "--vdevice", "h200")
-        assert "MomentConv" not in rops and rops.count("Normalize") == 3, rops
+        assert "depthwise convolution with moments" not in rops and rops.count("Normalize") == 3, rops
 
 
 def test_pixels_that_fp16_does_not_hold(tamp):
@@ -831,7 +831,7 @@ def test_pixels_that_fp16_does_not_hold(tamp):
     for changed in [{"taps_scale": 1e6}, {"same": 3.3}, {"taps_scale": 1e-7}]:
         check(tamp, pixel_blocks(256, 7, 9, **changed), None, 5e-3, "tf32", None, "--vdevice", "h200")
         rops = rops_of(tamp, "--precision", "tf32", "--vdevice", "h200")
-        assert "MomentConv" in rops, (changed, rops)
+        assert "depthwise convolution with moments" in rops, (changed, rops)
     check(tamp, pixel_blocks(256, 7, 9, same=3.3), None, 5e-3, "tf32", None, "--vdevice", "h200", "--execution", "graph")
 
 

@@ -1,8 +1,9 @@
-// depthwise_boxes against the reference, alone and with moments (MomentConv): what is refused, the reference's moments, the pass that makes
-// a MomentConv, and all candidates over the stand-in at sizes that fit no tile.
+// depthwise_boxes against the reference, alone and with moments of its pixels: what is refused, the pass that wants the moments, and all
+// candidates over the stand-in at sizes that fit no tile.
 #include "kernels/depthwise/depthwise_boxes.h"
 
 #include "compiler/passes/fuse/defer_normalize.h"
+#include "compiler/passes/rewrite.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
 #include "test/support/case_folder.h"
@@ -10,8 +11,6 @@
 
 namespace tamp::test {
 namespace {
-
-using Catch::Matchers::Contains;
 
 ShapedVDevice small_device() {
   ShapedVDevice vdevice = read_vdevice("cpu").with_inputs();
@@ -36,26 +35,24 @@ Case case_of(const Row& row, DType in = DType::f32, DType out = DType::f32) {
   const TensorId x = maker.input(row.in, row.in_lay), w = maker.constant({channels, 1, 7, 7}),
                  bias = row.bias ? maker.constant({channels}) : TensorId(), y = maker.output(made, row.out_lay);
   const std::vector<int64_t> sevens = {7, 7}, ones = {1, 1};
+  const Conv conv{sevens, ones, ones, row.pads_begin, row.pads_end, channels};
+  const Epilogue epilogue{bias, {}, row.activation, -0.25F, 0.5F};
   Case c;
   if (row.moments) {
-    std::vector<TensorId> inputs = {x, w};
-    if (row.bias) inputs.push_back(bias);
-    const TensorId moments = maker.output({made[0] * made[2] * made[3], channels / kMomentColumns, 2});
-    const TensorId rounded = row.rounded ? maker.output(made, row.out_lay) : TensorId();
-    c = maker.finish(MomentConv{sevens, ones, ones, row.pads_begin, row.pads_end, row.rounded}, inputs, y);
-    for (const TensorId id : {moments, rounded}) {
-      if (!id.valid()) continue;
-      c.graph.rops[0].outputs.push_back(id);
-      c.graph.outputs.push_back(id);
+    const TensorId pixels = maker.between({made[0], made[2], made[3], channels}),
+                   moments = maker.output({made[0] * made[2] * made[3], channels / kMomentColumns, 2});
+    std::vector<ROperator> steps = {{"conv", conv, epilogue, {x, w}, {y}, {}},
+                                    {"pixels", Transpose{{0, 2, 3, 1}}, {}, {y}, {pixels}, {}},
+                                    {"moments", Moments{}, {}, {pixels}, {moments}, {}}};
+    std::vector<TensorId> results = {y, moments};
+    if (row.rounded) {
+      results.push_back(maker.output(made, row.out_lay));
+      steps.push_back(passes::make_copy("rounded", y, results[2]));
     }
-    if (row.rounded) c = narrowed(std::move(c), {rounded}, DType::f16);
+    c = maker.finish_steps(steps, results);
+    if (row.rounded) c = narrowed(std::move(c), {results[2]}, DType::f16);
   } else {
-    Epilogue epilogue;
-    epilogue.bias = bias;
-    epilogue.activation = row.activation;
-    epilogue.a = -0.25F;
-    epilogue.b = 0.5F;
-    c = maker.finish(Conv{sevens, ones, ones, row.pads_begin, row.pads_end, channels}, {x, w}, y, epilogue);
+    c = maker.finish(conv, {x, w}, y, epilogue);
   }
   if (in != DType::f32) c = narrowed(std::move(c), {x}, in);
   return out != DType::f32 ? narrowed(std::move(c), {y}, out) : c;
@@ -80,43 +77,6 @@ std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::t
   return kernels::depthwise_boxes().candidates({c.graph, c.graph.rops[0], small_device(), precision});
 }
 
-}  // namespace
-
-TEST_CASE("MomentConv gives the moments of each 32 channels of a pixel, rows of pixels in the order of the map") {
-  // One tap of the filter counts, so y is x; of its 64 channels the first 16 are 3, the next 16 are 1, and all others 2. Pixel (1, 0) is
-  // ten times as large.
-  std::vector<float> x(static_cast<size_t>(64 * 2 * 2), 2.0F), w(static_cast<size_t>(64 * 49), 0.0F);
-  for (size_t i = 0; i < 32 * 4; ++i) x[i] = i < 16 * 4 ? 3 : 1;
-  for (size_t c = 0; c < 64; ++c) x[c * 4 + 2] *= 10, w[c * 49 + 24] = 1;
-  CaseMaker maker("by hand");
-  const TensorId in = maker.input({1, 64, 2, 2}, Lay::rows, x), filter = maker.constant({64, 1, 7, 7}, Lay::rows, w),
-                 y = maker.output({1, 64, 2, 2}), moments = maker.output({4, 2, 2});
-  Case c = maker.finish(MomentConv{{7, 7}, {1, 1}, {1, 1}, {3, 3}, {3, 3}}, {in, filter}, y);
-  c.graph.rops[0].outputs.push_back(moments);
-  const auto results = ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
-  check_near(floats_of(results[0]), x);
-  check_near(floats_of(results[1]), {2, 32, 2, 0, 2, 32, 2, 0, 20, 3200, 20, 0, 2, 32, 2, 0});
-}
-
-TEST_CASE("MomentConv says what does not fit") {
-  const auto refused = [](const std::vector<Shape>& shapes) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
-    try {
-      ops::infer(MomentConv{{7, 7}, {1, 1}, {1, 1}, {3, 3}, {3, 3}}, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  CHECK(refused({{1, 64, 9, 9}, {64, 1, 7, 7}, {64}}) == "taken");
-  CHECK_THAT(refused({{1, 64, 9}, {64, 1, 7}}), Contains("input X has shape [1,64,9], expected [N,C,H,W]"));
-  CHECK_THAT(refused({{1, 64, 9, 9}, {128, 1, 7, 7}}), Contains("expected a filter for each of 64 channels"));
-  CHECK_THAT(refused({{1, 48, 9, 9}, {48, 1, 7, 7}}), Contains("X has 48 channels, expected a multiple of 32"));
-}
-
-namespace {
-
 const std::string kBlock = R"(
   x = input f32[1,64,9,9]
   w = const f32[64,1,7,7]
@@ -134,8 +94,8 @@ const std::string kBlock = R"(
 Graph deferred(const std::string& text, bool rounds = false) {
   const Graph source = parse_graph(text);
   const auto estimate = [&](const Graph& graph) {
-    const bool rounded = print(graph).find("keeps_rounded") != std::string::npos;
-    return 100 - (rounded == rounds ? 10 : -10) * count_rops(graph, "MomentMatMul");
+    const bool rounded = print(graph).find("identity") != std::string::npos;
+    return 100 - (rounded == rounds ? 10 : -10) * count_rops(graph, "product by moments");
   };
   Graph made = passes::defer_normalize(source, estimate, rounds);
   check_pass(source, made);
@@ -146,18 +106,18 @@ Graph deferred(const std::string& text, bool rounds = false) {
 
 TEST_CASE("a normalisation of a depthwise convolution's pixels becomes moments of them") {
   const Graph made = deferred(kBlock);
-  CHECK(count_rops(made, "MomentConv") == 1);
-  CHECK(count_rops(made, "MomentMatMul") == 1);
+  CHECK(count_rops(made, "depthwise convolution with moments") == 1);
+  CHECK(count_rops(made, "product by moments") == 1);
   CHECK(count_rops(made, "Conv") + count_rops(made, "Normalize") + count_rops(made, "MatMul") == 0);
   // In tf32 the product reads the pixels rounded, by a view of its own.
   const Graph rounds = deferred(kBlock, true);
-  CHECK(count_rops(rounds, "MomentConv") == 1);
+  CHECK(count_rops(rounds, "depthwise convolution with moments") == 1);
   CHECK(count_rops(rounds, "Transpose") == 2);
   // Pixels that become one row after the other.
   const std::string flat = swapped(swapped(swapped(kBlock, "n = Normalize(t,", "r = Reshape(t) -> f32[1,81,64]\n  n = Normalize(r,"),
                                            "{axes=[3], epsilon=0.001} -> f32[1,9,9,64]", "{axes=[2], epsilon=0.001} -> f32[1,81,64]"),
                                    "-> f32[1,9,9,8]", "-> f32[1,81,8]");
-  CHECK(count_rops(deferred(flat), "MomentConv") == 1);
+  CHECK(count_rops(deferred(flat), "depthwise convolution with moments") == 1);
   const struct {
     const char* why;
     std::string text;
@@ -170,7 +130,7 @@ TEST_CASE("a normalisation of a depthwise convolution's pixels becomes moments o
   };
   for (const auto& other : others) {
     INFO(other.why);
-    CHECK(count_rops(deferred(other.text), "MomentMatMul") == 0);
+    CHECK(count_rops(deferred(other.text), "product by moments") == 0);
   }
 }
 

@@ -1,10 +1,13 @@
-// MomentMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
-// estimator's to say), and the device body against the reference over the stand-in.
+// Normalisation by moments: the references of Moments and NormalizeBy against values worked out by hand, what is refused, the pass that
+// puts them beside products (whether that is faster is the estimator's to say), and the device body against the reference over the
+// stand-in.
 #include "compiler/passes/fuse/defer_normalize.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/passes/place/value_bounds.h"
+#include "compiler/passes/rewrite.h"
 #include "kernels/product/staged_conv.h"
+#include "kernels/product/staged_conv_moments.h"
 #include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -16,11 +19,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-double gained_by_moments(const Graph& graph, double us) { return 100 - us * count_rops(graph, "MomentMatMul"); }
+using kernels::staged::moment_steps;
+
+int by_moments(const Graph& graph) { return count_rops(graph, "product by moments"); }
+double gained_by_moments(const Graph& graph, double us) { return 100 - us * by_moments(graph); }
 double faster_by_moments(const Graph& graph) { return gained_by_moments(graph, 10); }
 // Moments of rows that are not rounded have no body.
 double faster_by_rounding(const Graph& graph) {
-  return gained_by_moments(graph, print(graph).find("keeps_rounded") == std::string::npos ? -1 : 10);
+  return gained_by_moments(graph, print(graph).find("identity") == std::string::npos ? -1 : 10);
 }
 
 Graph deferred(const std::string& text, const GraphEstimator& estimator = faster_by_moments, bool rounds = false) {
@@ -57,47 +63,38 @@ const std::string kRowsGoOn = std::string(kPorts) + R"(
   outputs(k)
 )";
 
-std::vector<ops::Value> results_of(const Case& c) {
-  return ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
+std::vector<float> result_of(const Case& c) {
+  return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
 }
 
 }  // namespace
 
-TEST_CASE("MomentMatMul gives the moments of each 32 columns") {
-  CaseMaker maker("by hand");
-  std::vector<float> weights(64, 1.0F);
-  for (size_t i = 0; i < 16; ++i) weights[i] = 3;
-  const TensorId a = maker.input({1, 1}, Lay::rows, {2}), b = maker.constant({1, 64}, Lay::rows, weights);
-  const TensorId y = maker.output({1, 64}), moments = maker.output({1, 2, 2});
-  Case c = maker.finish(MomentMatMul{.activation = {Activation::relu}, .keeps_moments = true}, {a, b}, y);
-  c.graph.rops[0].outputs.push_back(moments);
+TEST_CASE("Moments are mean and squares of each 32 columns") {
   // Sixteen values of 6 and sixteen of 2: mean 4, each 2 apart. Then 32 of 2.
-  check_near(floats_of(results_of(c)[1]), {4, 128, 2, 0});
+  std::vector<float> row(64, 2.0F);
+  std::fill_n(row.begin(), 16, 6.0F);
+  CaseMaker maker("by hand");
+  const TensorId x = maker.input({1, 64}, Lay::rows, row);
+  check_near(result_of(maker.finish(Moments{}, {x}, maker.output({1, 2, 2}))), {4, 128, 2, 0});
 }
 
-TEST_CASE("MomentMatMul normalises rows by moments of its operand") {
-  // 32 columns with the mean 3 and the sum of squares 128 around it: deviation 2. Only the first column counts for the product.
-  std::vector<float> row(32, 3.0F), weights(32, 0.0F);
+TEST_CASE("NormalizeBy takes mean and deviation of a row from its moments") {
+  // 32 columns with the mean 3 and the sum of squares 128 around it: deviation 2.
+  std::vector<float> row(32, 3.0F);
   row[0] = 7;
-  weights[0] = 1;
-  const auto made = [&](bool centered) {
+  const auto first = [&](bool centered) {
     CaseMaker maker("given moments");
-    const TensorId a = maker.input({1, 32}, Lay::rows, row), b = maker.constant({32, 1}, Lay::rows, weights),
-                   bias = maker.constant({1}, Lay::rows, {0.5F}), r = maker.input({1, 1}, Lay::rows, {10}),
-                   moments = maker.input({1, 1, 2}, Lay::rows, {3, 128});
-    const Case c =
-        maker.finish(MomentMatMul{.normalize = true, .centered = centered, .epsilon = 0}, {a, b, bias, r, moments}, maker.output({1, 1}));
-    return floats_of(results_of(c)[0]);
+    const TensorId x = maker.input({1, 32}, Lay::rows, row), moments = maker.input({1, 1, 2}, Lay::rows, {3, 128});
+    return result_of(maker.finish(NormalizeBy{centered, 0}, {x, moments}, maker.output({1, 32})))[0];
   };
-  check_near(made(true), {(7 - 3) / 2.0F + 10.5F});
-  check_near(made(false), {7 / 3.605551F + 10.5F});  // the root of 4 + 9
+  check_near({first(true)}, {(7 - 3) / 2.0F});
+  check_near({first(false)}, {7 / 3.605551F});  // the root of 4 + 9
 }
 
-TEST_CASE("MomentMatMul says what does not fit") {
-  const auto refused = [](const MomentMatMul& op, const std::vector<Shape>& shapes) {
+TEST_CASE("Moments and NormalizeBy say what does not fit") {
+  const auto refused = [](const OpAttrs& op, const std::vector<Shape>& shapes) {
     ops::OperandList operands;
-    for (const Shape& shape : shapes)
-      operands.push_back(shape.empty() ? std::nullopt : std::optional(ops::Operand{{DType::f32, shape}, nullptr}));
+    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
     try {
       ops::infer(op, operands);
     } catch (const std::exception& error) {
@@ -105,61 +102,72 @@ TEST_CASE("MomentMatMul says what does not fit") {
     }
     return std::string("taken");
   };
-  const MomentMatMul keeps{.keeps_moments = true}, takes{.normalize = true};
-  CHECK(refused(keeps, {{2, 3, 5}, {5, 64}, {64}, {2, 3, 64}}) == "taken");
-  CHECK(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}}) == "taken");
-  CHECK_THAT(refused(keeps, {{2, 3, 5}, {2, 5, 64}}), Contains("B has shape [2,5,64], expected one matrix"));
-  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 48}}), Contains("expected rows of a multiple of 32"));
-  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 64}, {1}}), Contains("bias has shape [1], expected [64]"));
-  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 64}, {64}, {3, 64}}), Contains("R has shape [3,64], expected [2,3,64]"));
-  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}}), Contains("belong together"));
-  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {2, 3, 2, 2}}), Contains("moments have shape [2,3,2,2], expected [6,2,2]"));
-  CHECK_THAT(refused(takes, {{2, 3, 48}, {48, 5}, {}, {}, {6, 1, 2}}), Contains("A has shape [2,3,48]"));
-  CHECK(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}, {2, 3, 64}}) == "taken");
-  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}, {6, 64}}), Contains("rounded has shape [6,64], expected [2,3,64]"));
-  CHECK_THAT(refused(MomentMatMul{.keeps_rounded = true}, {{2, 3, 5}, {5, 64}}), Contains("'keeps_rounded' wants 'keeps_moments'"));
+  CHECK(refused(Moments{}, {{2, 3, 64}}) == "taken");
+  CHECK_THAT(refused(Moments{}, {{2, 3, 48}}), Contains("X has shape [2,3,48], expected rows of a multiple of 32"));
+  CHECK(refused(NormalizeBy{}, {{2, 3, 64}, {6, 2, 2}, {2, 3, 64}}) == "taken");
+  CHECK_THAT(refused(NormalizeBy{}, {{2, 3, 64}, {2, 3, 2, 2}}), Contains("moments has shape [2,3,2,2], expected [6,2,2]"));
+  CHECK_THAT(refused(NormalizeBy{}, {{2, 3, 64}, {6, 2, 2}, {6, 64}}), Contains("rounded has shape [6,64], expected [2,3,64]"));
 }
 
 TEST_CASE("a normalisation between products becomes moments beside them") {
   const Graph made = deferred(kSumGoesOn);
-  CHECK(count_rops(made, "MomentMatMul") == 2);
+  CHECK(by_moments(made) == 2);
   CHECK(count_rops(made, "Normalize") == 0);
-  const auto& front = std::get<MomentMatMul>(made.rops[0].attrs);
-  CHECK((front.keeps_moments && !front.normalize));
-  const auto& behind = std::get<MomentMatMul>(made.rops[1].attrs);
-  CHECK((behind.normalize && behind.centered && !behind.keeps_moments));
-  CHECK(behind.epsilon == 0.001F);
-  CHECK(behind.activation == ActivationCall{Activation::gelu});
+  const auto front = moment_steps(made.rops[0]), behind = moment_steps(made.rops[1]);
+  REQUIRE((front && behind));
+  CHECK((front->kept.valid() && !front->normalize));
+  REQUIRE(behind->normalize);
+  CHECK(*behind->normalize == NormalizeBy{true, 0.001F});
+  CHECK(behind->taken == front->kept);
+  CHECK_FALSE(behind->kept.valid());
+  CHECK(behind->product.epilogue.activation == Activation::gelu);
   CHECK(made.rops[1].name == parse_graph(kSumGoesOn).rops[2].name);
   CHECK(made.rops[1].origin.size() >= 1);
 }
 
+TEST_CASE("a product between two normalisations takes moments and gives them") {
+  const Graph made = deferred(R"(
+  x = input f32[2,3,64]
+  w = const f32[64,64]
+  g = const f32[64]
+  p = MatMul(x, w) -> f32[2,3,64]
+  n = Normalize(p) {axes=[2]} -> f32[2,3,64]
+  q = MatMul(n, w) epilogue{residual=p} -> f32[2,3,64]
+  o = Normalize(q, g, g) {axes=[2]} -> f32[2,3,64]
+  y = MatMul(o, w) epilogue{act=relu} -> f32[2,3,64]
+  outputs(y)
+)");
+  CHECK(by_moments(made) == 2);
+  const auto inner = moment_steps(made.rops[1]);
+  REQUIRE(inner);
+  CHECK((inner->normalize && inner->kept.valid()));
+  CHECK(inner->product.epilogue.residual == made.rops[0].outputs[0]);
+}
+
 TEST_CASE("in tf32 the product behind a normalisation reads rows that the product in front has rounded") {
   const Graph made = deferred(kSumGoesOn, faster_by_rounding, true);
-  const ROperator &front = made.rops[0], &behind = made.rops[1];
-  CHECK(std::get<MomentMatMul>(front.attrs).keeps_rounded);
-  REQUIRE(front.outputs.size() == 3);
-  REQUIRE(behind.inputs.size() == kMomentRounded + 1);
-  CHECK(behind.inputs[0] == front.outputs[0]);
-  CHECK(behind.inputs[kMomentRounded] == front.outputs[kKeptRounded]);
+  const auto front = moment_steps(made.rops[0]), behind = moment_steps(made.rops[1]);
+  REQUIRE((front && behind && front->rounded.valid()));
+  CHECK(behind->exact == front->product.outputs[0]);
+  CHECK(behind->product.inputs[0] == front->rounded);
   // Where rows as they are have a body, there is nothing to round; but sums with a residual that was not normalised have none.
   const auto rounds_usual = [](const std::string& text) {
-    return std::get<MomentMatMul>(deferred(text, faster_by_moments, true).rops[0].attrs).keeps_rounded;
+    return kernels::staged::keeps_rounded(deferred(text, faster_by_moments, true).rops[0]);
   };
   CHECK_FALSE(rounds_usual(kRowsGoOn));
   CHECK(rounds_usual(kSumGoesOn));
-  CHECK(count_rops(deferred(kSumGoesOn, faster_by_rounding), "MomentMatMul") == 0);
+  CHECK(by_moments(deferred(kSumGoesOn, faster_by_rounding)) == 0);
 }
 
 TEST_CASE("a normalisation that something else reads stays beside the products") {
   const Graph made = deferred(kRowsGoOn);
-  CHECK(count_rops(made, "MomentMatMul") == 2);
+  CHECK(by_moments(made) == 2);
   CHECK(count_rops(made, "Normalize") == 1);
   CHECK(count_rops(made, "MatMul") == 1);
 }
 
 TEST_CASE("other normalisations and what stands between them and the products") {
-  const auto count = [](const std::string& text) { return count_rops(deferred(text), "MomentMatMul"); };
+  const auto count = [](const std::string& text) { return by_moments(deferred(text)); };
   CHECK(count(swapped(kSumGoesOn, "Normalize(s, g, h)", "Normalize(s)")) == 2);
   CHECK(count(swapped(kSumGoesOn, "Normalize(s, g, h) {axes=[2]", "Normalize(s, g) {axes=[2], centered=0")) == 2);
   CHECK(count(swapped(swapped(kSumGoesOn, "n = Normalize(s, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,64]", R"(t = Reshape(s) -> f32[6,64]
@@ -197,19 +205,21 @@ TEST_CASE("rows that are several of the product's side by side have the moments 
   outputs(m)
 )";
   const Graph made = deferred(merged);
-  REQUIRE(count_rops(made, "MomentMatMul") == 2);
+  REQUIRE(by_moments(made) == 2);
   CHECK(count_rops(made, "Normalize") == 0);
   const auto behind = std::find_if(made.rops.begin(), made.rops.end(), [](const ROperator& rop) { return rop.name == "m"; });
   REQUIRE(behind != made.rops.end());
-  CHECK(made.tensor(behind->inputs[0]).shape == Shape{2, 192});
-  CHECK(made.tensor(behind->inputs[kMomentMoments]).shape == Shape{2, 6, 2});
-  CHECK(print(deferred(merged, faster_by_rounding, true)).find("keeps_rounded") != std::string::npos);
+  const auto steps = moment_steps(*behind);
+  REQUIRE(steps);
+  CHECK(made.tensor(steps->product.inputs[0]).shape == Shape{2, 192});
+  CHECK(made.tensor(steps->taken).shape == Shape{2, 6, 2});
+  CHECK(print(deferred(merged, faster_by_rounding, true)).find("identity") != std::string::npos);
   // A half of a row, and rows that end within one.
   const auto stays = [&](const char* shape, const char* columns, const char* result) {
     std::string text = merged;
     for (size_t at; (at = text.find("[2,192]")) != std::string::npos;) text.replace(at, 7, shape);
     for (size_t at; (at = text.find("[192")) != std::string::npos;) text.replace(at, 4, columns);
-    return count_rops(deferred(swapped(text, "f32[2,8]", result)), "MomentMatMul") == 0;
+    return by_moments(deferred(swapped(text, "f32[2,8]", result))) == 0;
   };
   CHECK(stays("[12,32]", "[32", "f32[12,8]"));
   CHECK(stays("[4,96]", "[96", "f32[4,8]"));
@@ -236,14 +246,14 @@ TEST_CASE("normalisations stay where they are another thing, or no gain") {
     } catch (const std::exception& error) {
       FAIL(error.what());
     }
-    CHECK(count_rops(made, "MomentMatMul") == 0);
+    CHECK(by_moments(made) == 0);
   }
   const auto slower = [](const Graph& graph) { return gained_by_moments(graph, -1); };
-  CHECK(count_rops(deferred(kSumGoesOn, slower), "MomentMatMul") == 0);
-  CHECK(count_rops(deferred(kSumGoesOn, GraphEstimator()), "MomentMatMul") == 0);
+  CHECK(by_moments(deferred(kSumGoesOn, slower)) == 0);
+  CHECK(by_moments(deferred(kSumGoesOn, GraphEstimator())) == 0);
   std::string many = kSumGoesOn;
   for (size_t at; (at = many.find("2,3,")) != std::string::npos;) many.replace(at, 4, "1400,3,");
-  CHECK(count_rops(deferred(many), "MomentMatMul") == 0);
+  CHECK(by_moments(deferred(many)) == 0);
 }
 
 namespace {
@@ -265,46 +275,53 @@ std::vector<float> some_moments(int64_t count) {
   return values;
 }
 
+// A product of `rows`, between a NormalizeBy where there are moments `taken` and the Moments and the copy that are among the results.
+Case case_of(CaseMaker& maker, const MomentSizes& e, TensorId rows, TensorId taken, TensorId beside, bool rounds, float alpha,
+             float epsilon) {
+  const TensorId w = maker.constant(e.trans_b ? Shape{e.columns, e.k} : Shape{e.k, e.columns}),
+                 bias = e.has_bias ? maker.constant({e.columns}) : TensorId(),
+                 residual = e.has_residual ? maker.input({e.rows, e.columns}, e.residual) : TensorId(),
+                 y = maker.output({e.rows, e.columns});
+  std::vector<ROperator> steps;
+  std::vector<TensorId> results = {y};
+  TensorId read = rows;
+  if (e.takes) {
+    std::vector<TensorId> operands = {rows, taken};
+    if (beside.valid()) operands.push_back(beside);
+    read = maker.between({e.rows, e.k});
+    steps.push_back({"by", NormalizeBy{e.centered, epsilon}, {}, operands, {read}, {}});
+  }
+  const Epilogue epilogue{bias, residual, e.activation.kind, e.activation.a, e.activation.b};
+  steps.push_back({"product", MatMul{false, e.trans_b, alpha, 1}, epilogue, {read, w}, {y}, {}});
+  if (e.keeps) {
+    results.push_back(maker.output({e.rows, e.columns / kMomentColumns, 2}));
+    steps.push_back({"kept", Moments{}, {}, {y}, {results.back()}, {}});
+  }
+  if (rounds) {
+    results.push_back(maker.output({e.rows, e.columns}));
+    steps.push_back(passes::make_copy("rounded", y, results.back()));
+  }
+  return maker.finish_steps(steps, results);
+}
+TensorId residual_of(const Case& c) { return moment_steps(c.graph.rops[0])->product.epilogue.residual; }
+
 // Of f16 but for the moments.
 Case moment_case(const std::string& name, const MomentSizes& e) {
   CaseMaker maker(name);
-  const TensorId a = maker.input({e.rows, e.k}), b = maker.constant(e.trans_b ? Shape{e.columns, e.k} : Shape{e.k, e.columns});
-  std::vector<TensorId> inputs = {a, b, e.has_bias ? maker.constant({e.columns}) : TensorId(),
-                                  e.has_residual ? maker.input({e.rows, e.columns}, e.residual) : TensorId()};
+  const TensorId a = maker.input({e.rows, e.k});
   const int64_t parts = e.k / kMomentColumns;
-  if (e.takes) inputs.push_back(maker.input({e.rows, parts, 2}, Lay::rows, some_moments(e.rows * parts)));
-  while (!inputs.back().valid()) inputs.pop_back();
-  const TensorId y = maker.output({e.rows, e.columns}),
-                 moments = e.keeps ? maker.output({e.rows, e.columns / kMomentColumns, 2}) : TensorId();
-  const MomentMatMul op{.trans_b = e.trans_b,
-                        .alpha = 0.5F,
-                        .activation = e.activation,
-                        .normalize = e.takes,
-                        .centered = e.centered,
-                        .epsilon = 1e-3F,
-                        .keeps_moments = e.keeps};
-  Case c = maker.finish(op, inputs, y);
-  if (e.keeps) {
-    c.graph.rops[0].outputs.push_back(moments);
-    c.graph.outputs.push_back(moments);
-  }
-  c = narrowed(std::move(c), {a}, DType::f16);
-  if (e.has_residual) c = narrowed(std::move(c), {inputs[kMomentResidual]}, DType::f16);
-  return narrowed(std::move(c), {y}, DType::f16);
+  const TensorId taken = e.takes ? maker.input({e.rows, parts, 2}, Lay::rows, some_moments(e.rows * parts)) : TensorId();
+  Case c = narrowed(case_of(maker, e, a, taken, {}, false, 0.5F, 1e-3F), {a}, DType::f16);
+  if (e.has_residual) c = narrowed(std::move(c), {residual_of(c)}, DType::f16);
+  return narrowed(std::move(c), {c.graph.rops[0].outputs[0]}, DType::f16);
 }
 
 // Results, and their residual, of f32, with a result of f16 beside them.
 Case rounded_case(const std::string& name, const MomentSizes& e) {
   CaseMaker maker(name);
-  const TensorId a = maker.input({e.rows, e.k}), y = maker.output({e.rows, e.columns}),
-                 moments = maker.output({e.rows, e.columns / kMomentColumns, 2}), rounded = maker.output({e.rows, e.columns});
-  const std::vector<TensorId> inputs = {a, maker.constant({e.k, e.columns}), maker.constant({e.columns}), maker.input({e.rows, e.columns})};
-  Case c = maker.finish(MomentMatMul{.keeps_moments = true, .keeps_rounded = true}, inputs, y);
-  for (const TensorId id : {moments, rounded}) {
-    c.graph.rops[0].outputs.push_back(id);
-    c.graph.outputs.push_back(id);
-  }
-  return narrowed(std::move(c), {a, rounded}, DType::f16);
+  const TensorId a = maker.input({e.rows, e.k});
+  Case c = case_of(maker, e, a, {}, {}, true, 1, 0);
+  return narrowed(std::move(c), {a, c.graph.rops[0].outputs[2]}, DType::f16);
 }
 
 std::vector<Case> moment_cases() {
@@ -345,18 +362,12 @@ Case exact_case(const std::string& name, const MomentSizes& e) {
     }
   }
   CaseMaker maker(name);
-  const TensorId a = maker.input({e.rows, e.k}, Lay::rows, rows), b = maker.constant({e.k, e.columns});
-  const std::vector<TensorId> inputs = {a,
-                                        b,
-                                        maker.constant({e.columns}),
-                                        e.has_residual ? maker.input({e.rows, e.columns}, e.residual) : TensorId(),
-                                        maker.input({e.rows, e.k / kMomentColumns, 2}, Lay::rows, moments),
-                                        maker.input({e.rows, e.k}, Lay::rows, rows)};
-  const TensorId y = maker.output({e.rows, e.columns});
-  const MomentMatMul op{.activation = e.activation, .normalize = true, .centered = e.centered, .epsilon = 1e-12F};
-  Case c = narrowed(maker.finish(op, inputs, y), {inputs[kMomentRounded]}, DType::f16);
-  if (e.has_residual) c = narrowed(std::move(c), {inputs[kMomentResidual]}, DType::f16);
-  return narrowed(std::move(c), {y}, DType::f16);
+  const TensorId a = maker.input({e.rows, e.k}, Lay::rows, rows),
+                 taken = maker.input({e.rows, e.k / kMomentColumns, 2}, Lay::rows, moments),
+                 beside = maker.input({e.rows, e.k}, Lay::rows, rows);
+  Case c = narrowed(case_of(maker, e, a, taken, beside, false, 1, 1e-12F), {beside}, DType::f16);
+  if (e.has_residual) c = narrowed(std::move(c), {residual_of(c)}, DType::f16);
+  return narrowed(std::move(c), {c.graph.rops[0].outputs[0]}, DType::f16);
 }
 std::vector<Case> exact_cases() {
   return {

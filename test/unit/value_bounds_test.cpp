@@ -433,8 +433,8 @@ TEST_CASE("rows that are read rounded may be fp16, the same rows beside them may
     x = input f32[16,64]
     w = const f32[64,64]
     v = const f32[64,8]
-    s, m, h = MomentMatMul(x, w) {keeps_moments=1, keeps_rounded=1} -> f32[16,64], f32[16,2,2], f32[16,64]
-    y = MomentMatMul(s, v, none, none, m, h) {normalize=1} -> f32[16,8]
+    s, m, h = Fused(x, w) {title=front, steps=[s0 = MatMul(i0, i1) -> f32[16,64]; s1 = Moments(s0) -> f32[16,2,2]; s2 = Elementwise(s0) {identity(i0)} -> f32[16,64]; outputs(s0, s1, s2)]} -> f32[16,64], f32[16,2,2], f32[16,64]
+    y = Fused(s, v, m, h) {title=behind, steps=[s0 = NormalizeBy(i0, i2, i3) {epsilon=1e-05} -> f32[16,64]; s1 = MatMul(s0, i1) -> f32[16,8]; outputs(s1)]} -> f32[16,8]
     outputs(y)
   )");
   CHECK(model.may("h"));

@@ -17,6 +17,9 @@ namespace {
 
 constexpr double kLeastDeferredGainUs = 2;  // a further body in the program costs what no estimate holds
 
+const std::vector<int64_t> kRowsOfPixels = {0, 2, 3, 1};  // of a Transpose
+constexpr const char* kByMoments = "product by moments";  // the title
+
 // Which rows, and how the products read them: all of them as they are; those that may be bounded as they are; all of them rounded.
 enum class DeferredRows : uint8_t { all, bounded, rounded };
 
@@ -55,7 +58,7 @@ bool is_maker_of_pixels(const Graph& graph, const ROperator& rop) {
 // Whether the result has its operand's pixels as rows.
 bool makes_rows_of_pixels(const ROperator& rop) {
   const auto* transpose = std::get_if<Transpose>(&rop.attrs);
-  return transpose && transpose->perm == std::vector<int64_t>{0, 2, 3, 1};
+  return transpose && transpose->perm == kRowsOfPixels;
 }
 
 class DeferredMatcher {
@@ -97,8 +100,7 @@ class DeferredMatcher {
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
     const ROperatorId from = uses_.producer[residual.index()];
     if (!from.valid()) return graph_.tensor(residual).role != Role::constant;
-    const OpAttrs& attrs = graph_.rop(from).attrs;
-    return !std::holds_alternative<Normalize>(attrs) && !std::holds_alternative<NormalizedMatMul>(attrs);
+    return !std::holds_alternative<Normalize>(graph_.rop(from).attrs) && !normalizes_in_sums(graph_.rop(from));
   }
   DeferredResidual residual_of_maker(const ROperator& maker) const {
     const std::optional<FusedView> steps = FusedView::of(maker);
@@ -156,92 +158,62 @@ std::vector<Deferred> deferrals_of(const Graph& graph, DeferredRows rows) {
   return matches;
 }
 
-// Makes the products on both sides of one Normalize MomentMatMuls, and a convolution in front of it a MomentConv.
+// Puts the moments of its rows behind the maker of one Normalize's rows, and a NormalizeBy in front of the products behind it.
 class Deferral {
  public:
   Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match, bool rounds)
       : graph_(graph), views_(views), match_(match), rounds_(rounds) {}
 
   void apply() {
-    ROperator& maker = graph_.rops[match_.maker];
-    const TensorId moments = keep_moments(maker);
-    TensorId rounded;
-    if (rounds_) {
-      const Tensor& made = graph_.tensor(maker.outputs[0]);
-      rounded = add_like(graph_, maker.outputs[0], made.name + ".rounded", made.shape);
-      maker.outputs.push_back(rounded);
-    }
-    for (const size_t product : match_.products) take_moments(graph_.rops[product], moments, rounded);
+    keep_moments(graph_.rops[match_.maker]);
+    for (const size_t product : match_.products) take_moments(graph_.rops[product]);
   }
 
  private:
-  // What a MatMul is as a MomentMatMul, whose bias, residual and activation are no epilogue.
-  static MomentMatMul as_moment_matmul(ROperator& product) {
-    if (const auto* done = std::get_if<MomentMatMul>(&product.attrs)) return *done;
-    const auto matmul = std::get<MatMul>(product.attrs);
-    MomentMatMul op;
-    op.trans_b = matmul.trans_b;
-    op.alpha = matmul.alpha;
-    op.activation = {product.epilogue.activation, product.epilogue.a, product.epilogue.b};
-    product.inputs.resize(kMomentMoments);
-    product.inputs[kMomentBias] = product.epilogue.bias;
-    product.inputs[kMomentResidual] = product.epilogue.residual;
-    product.epilogue = {};
-    return op;
+  static ROperator step(const ROperator& rop, OpAttrs attrs, std::vector<TensorId> inputs, TensorId output) {
+    return {rop.name, std::move(attrs), {}, std::move(inputs), {output}, {}};
   }
-  static void drop_missing(ROperator& product) { product.inputs = without_last_none(std::move(product.inputs)); }
+  static Shape shape_of_moments(const Shape& rows) { return {element_count(rows) / rows.back(), rows.back() / kMomentColumns, 2}; }
 
-  TensorId keep_moments(ROperator& maker) {
-    const auto* const conv = std::get_if<Conv>(&maker.attrs);
-    if (!conv) return keep_moments_of_product(maker);
-    maker.attrs = MomentConv{conv->kernel, conv->strides, conv->dilations, conv->pads_begin, conv->pads_end, rounds_};
-    if (maker.epilogue.bias.valid()) maker.inputs.push_back(maker.epilogue.bias);
-    maker.epilogue = {};
-    const Shape& map = graph_.tensor(maker.outputs[0]).shape;
-    return add_moments(maker, {map[0] * map[2] * map[3], map[1] / kMomentColumns, 2});
-  }
-  TensorId add_moments(ROperator& maker, const Shape& shape) {
-    const TensorId moments = add_like(graph_, maker.outputs[0], graph_.tensor(maker.outputs[0]).name + ".moments", shape);
-    maker.outputs.push_back(moments);
-    return moments;
-  }
-  TensorId keep_moments_of_product(ROperator& maker) {
-    const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
-    const Shape moments = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
-    if (const std::optional<FusedView> chain = FusedView::of(maker)) {
-      const TensorId made = maker.outputs[0], kept = add_moments(maker, moments);
-      maker.outputs = {made};
-      maker = fuse(graph_, title_of(maker), {maker, {maker.name, Moments{}, {}, {made}, {kept}, {}}}, {made, kept});
-      return kept;
+  void keep_moments(ROperator& maker) {
+    std::vector<ROperator> steps = {maker};
+    const TensorId made = maker.outputs[0];
+    const std::string name = graph_.tensor(made).name;
+    const bool convolves = std::holds_alternative<Conv>(maker.attrs), is_fused = std::holds_alternative<Fused>(maker.attrs);
+    const TensorId rows = convolves ? pixels_of(made) : made;
+    if (convolves) steps.push_back(step(maker, Transpose{kRowsOfPixels}, {made}, rows));
+    moments_ = add_like(graph_, made, name + ".moments", shape_of_moments(graph_.tensor(rows).shape));
+    steps.push_back(step(maker, Moments{}, {rows}, moments_));
+    std::vector<TensorId> results = {made, moments_};
+    if (rounds_) {
+      results.push_back(add_like(graph_, made, name + ".rounded", graph_.tensor(made).shape));
+      steps.push_back(make_copy(maker.name, made, results[2]));
+      rounded_ = convolves ? view_of_pixels(results[2]) : results[2];
     }
-    MomentMatMul op = as_moment_matmul(maker);
-    op.keeps_moments = true;
-    op.keeps_rounded = rounds_;
-    maker.attrs = op;
-    drop_missing(maker);
-    return add_moments(maker, moments);
+    const std::string title = is_fused ? title_of(maker) : convolves ? "depthwise convolution with moments" : kByMoments;
+    maker = fuse(graph_, title, steps, results, reads_of(maker));
   }
 
-  void take_moments(ROperator& product, TensorId moments, TensorId rounded) {
+  // The product is no Fused yet: what it makes is normalised later, if at all.
+  void take_moments(ROperator& product) {
     const ROperator& normalize = graph_.rops[match_.normalize];
     const auto& norm = std::get<Normalize>(normalize.attrs);
-    MomentMatMul op = as_moment_matmul(product);
-    op.normalize = true;
-    op.centered = norm.centered;
-    op.epsilon = norm.epsilon;
-    product.attrs = op;
-    product.inputs.resize(kMomentMoments + 1);
-    const Shape shape = graph_.tensor(product.inputs[0]).shape;
-    fold(product, op, operand(normalize, 1), operand(normalize, 2));
-    product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
-    const Shape matrix = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
-    product.inputs[kMomentMoments] = in_shape(graph_, views_, moments, matrix);
-    if (rounded.valid()) product.inputs.push_back(in_shape(graph_, views_, rows_of_made(rounded), shape));
-    prepend_origin(product, normalize);
+    ROperator matmul = product;
+    const Shape shape = graph_.tensor(matmul.inputs[0]).shape;
+    fold(matmul, operand(normalize, 1), operand(normalize, 2));
+    std::vector<TensorId> rows = {in_shape(graph_, views_, normalize.inputs[0], shape)};
+    rows.push_back(in_shape(graph_, views_, moments_, shape_of_moments(shape)));
+    if (rounded_.valid()) rows.push_back(in_shape(graph_, views_, rounded_, shape));
+    matmul.inputs[0] = add_like(graph_, rows[0], product.name + ".normalised", shape);
+    const std::vector<TensorId> operands = {rows[0], matmul.inputs[1], matmul.epilogue.bias, matmul.epilogue.residual};
+    ROperator by = step(product, NormalizeBy{norm.centered, norm.epsilon}, rows, matmul.inputs[0]);
+    by.origin = normalize.origin;
+    product = fuse(graph_, kByMoments, {by, matmul}, product.outputs, operands);
   }
 
   // Multiplies row k of the weights by scale[k], and adds the shift's product to the bias.
-  void fold(ROperator& product, const MomentMatMul& op, TensorId scale, TensorId shift) {
+  void fold(ROperator& product, TensorId scale, TensorId shift) {
+    const auto& op = std::get<MatMul>(product.attrs);
     const Tensor weights = graph_.tensor(product.inputs[1]);
     const float* const data = f32_data(weights);
     const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
@@ -259,10 +231,10 @@ class Deferral {
         }
       }
       std::vector<float> bias;
-      const TensorId own = product.inputs[kMomentBias];
+      const TensorId own = product.epilogue.bias;
       for (size_t i = 0; i < columns; ++i)
         bias.push_back(static_cast<float>(op.alpha * sums[i] + (own.valid() ? f32_data(graph_.tensor(own))[i] : 0.0F)));
-      product.inputs[kMomentBias] = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
+      product.epilogue.bias = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
     }
     if (!scale.valid()) return;
     std::vector<float> scaled(lines * length);
@@ -274,17 +246,14 @@ class Deferral {
     product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
   }
 
-  // What the maker made, with its pixels as rows.
-  TensorId rows_of_made(TensorId made) {
-    if (!std::holds_alternative<MomentConv>(graph_.rops[match_.maker].attrs)) return made;
-    const Shape& map = graph_.tensor(made).shape;
-    const TensorId rows = add_like(graph_, made, graph_.tensor(made).name + ".rows", {map[0], map[2], map[3], map[1]});
-    ROperator view;
-    view.name = graph_.tensor(rows).name;
-    view.attrs = Transpose{{0, 2, 3, 1}};
-    view.inputs = {made};
-    view.outputs = {rows};
-    views_.push_back(std::move(view));
+  // A map's pixels as rows.
+  TensorId pixels_of(TensorId map) {
+    const Shape shape = graph_.tensor(map).shape;
+    return add_like(graph_, map, graph_.tensor(map).name + ".rows", {shape[0], shape[2], shape[3], shape[1]});
+  }
+  TensorId view_of_pixels(TensorId map) {
+    const TensorId rows = pixels_of(map);
+    views_.push_back({graph_.tensor(rows).name, Transpose{kRowsOfPixels}, {}, {map}, {rows}, {}});
     return rows;
   }
 
@@ -292,6 +261,7 @@ class Deferral {
   std::vector<ROperator>& views_;
   const Deferred& match_;
   bool rounds_;
+  TensorId moments_, rounded_;  // of the normalised rows
 };
 
 Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches, bool rounds) {

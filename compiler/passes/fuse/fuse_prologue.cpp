@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/products.h"
 #include "compiler/passes/by_kind.h"
 #include "compiler/passes/fuse/defer_normalize.h"
 #include "compiler/passes/fuse/fuse_normalize.h"
@@ -217,7 +218,7 @@ Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstim
   // A normalisation that is no part of the product in front may be none of its own either (defer_normalize). So what counts is the time
   // behind that pass.
   const Graph deferred = defer_normalize(graph, graphs, rounds);
-  if (!has_any<MomentMatMul>(deferred)) return fused;
+  if (std::none_of(deferred.rops.begin(), deferred.rops.end(), is_by_moments)) return fused;
   return graphs(deferred) < graphs(defer_normalize(fused, graphs, rounds)) ? graph : fused;
 }
 

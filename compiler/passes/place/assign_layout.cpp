@@ -292,8 +292,7 @@ class LayoutAssigner {
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
-      if ((conv && has_prologue(*conv)) || std::holds_alternative<MomentConv>(rop.attrs) || begins_with_conv(rop))
-        rop.inputs[0] = for_boxes(rop.inputs[0]);
+      if ((conv && has_prologue(*conv)) || begins_with_conv(rop)) rop.inputs[0] = for_boxes(rop.inputs[0]);
       if (estimator_) rop.inputs[0] = best_operand(rop);
       emitted_.push_back(std::move(rop));
     }
@@ -324,7 +323,7 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // A Conv with a prologue, a MomentConv and other steps behind a Conv read their input by boxes, which need a channels-last
+  // A Conv with a prologue and other steps behind a Conv read their input by boxes, which need a channels-last
   // tensor in memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
