@@ -115,45 +115,11 @@ struct NormalizedMatMul {
 // Places in its inputs.
 inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalizedScale = 4, kNormalizedShift = 5;
 
-// A MatMul beside a normalisation that has no rOperator of its own (passes/defer_normalize): Y = act(alpha * N(A) * op(B) + bias + R). With
-// `normalize`, N(A) is A with its rows normalised along their last dimension, as Normalize does, by moments of A that are an operand; what
-// the normalisation scales and shifts by is in B and in the bias. Else N(A) is A. The moments of each kMomentColumns neighbours of a row
-// are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. With keeps_rounded Y is the
-// third result once more, for a product that reads it in 16 bits though Y lies in fp32; that product has it as `rounded` beside A, which
-// it reads where 16 bits hold too little of a row (docs/adr/0045). Inputs A[..,M,K], B[K,N] (with trans_b [N,K]), bias[N]?, R? of Y's
-// shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`), rounded? of A's shape -> Y[..,M,N], moments[rows of Y, N /
-// kMomentColumns, 2]?, rounded? of Y's shape.
-struct MomentMatMul {
-  bool trans_b = false;
-  float alpha = 1;
-  ActivationCall activation{};
-  bool normalize = false, centered = true;
-  float epsilon = 1e-5F;
-  bool keeps_moments = false, keeps_rounded = false;  // keeps_rounded: beside moments
-  bool operator==(const MomentMatMul&) const = default;
-
-  static constexpr const char* kName = "MomentMatMul";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("trans_b", op.trans_b, false);
-    f("alpha", op.alpha, 1.0F);
-    f("", op.activation);
-    f("normalize", op.normalize, false);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon, 1e-5F);
-    f("keeps_moments", op.keeps_moments, false);
-    f("keeps_rounded", op.keeps_rounded, false);
-  }
-};
-// Places in its inputs, and in the results of both.
-inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4, kMomentRounded = 5;
-inline constexpr size_t kKeptMoments = 1, kKeptRounded = 2;
-
 // Two products of rows, one behind the other, as in the feed-forward part of a transformer's block: Z = act(N(X) * W1 + B1) * W2 + B2 + R.
 // With `normalize`, N(X) is X with its rows normalised along their last dimension, as Normalize does; what the normalisation scales and
 // shifts by is in W1 and B1. Else N(X) is X. With normalize_result the rows of Z are normalised in the same way, scaled and shifted. Inputs
 // X[..,M,K], W1[K,H], W2[H,N], B1[H]?, B2[N]?, R? of Z's shape, scale[N]?, shift[N]? (of normalize_result) -> Z[..,M,N], and with
-// keeps_moments the moments of Z's rows as MomentMatMul has them, [rows of Z, N / kMomentColumns, 2]. passes/fuse_feed_forward makes it.
+// keeps_moments the moments of Z's rows as Moments has them, [rows of Z, N / kMomentColumns, 2]. passes/fuse_feed_forward makes it.
 struct FeedForward {
   ActivationCall activation{};
   bool normalize = false, centered = true;
@@ -390,25 +356,6 @@ struct SummedConv {
   }
 };
 inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places in the inputs
-
-// A depthwise Conv that gives the moments of its pixels as well, for the MomentMatMul behind it: Y = conv(X, W) + B. X[N,C,H,W],
-// W[C,1,KH,KW], B[C]? -> Y[N,C,OH,OW], moments[N * OH * OW, C / kMomentColumns, 2], row by row in the order of N, OH, OW whatever the order
-// of Y, and with keeps_rounded Y once more, as MomentMatMul has it. C is a multiple of kMomentColumns. Example: of a map of 14 x 14 pixels
-// with 384 channels, row 15 of the moments is pixel (1, 1), and its part 2 is mean and squares of channels 64 to 95. passes/defer_normalize
-// makes it.
-struct MomentConv {
-  std::vector<int64_t> kernel, strides, dilations;
-  std::vector<int64_t> pads_begin, pads_end;
-  bool keeps_rounded = false;
-  bool operator==(const MomentConv&) const = default;
-
-  static constexpr const char* kName = "MomentConv";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    window_fields(op, f);
-    f("keeps_rounded", op.keeps_rounded, false);
-  }
-};
 
 // A Conv whose pixels are normalised: S = conv(X, W) + B, and Y is S normalised along its channels, as Normalize does. X[N,C,H,W],
 // W[M,C,KH,KW], B[M]?, scale[M]?, shift[M]?, pixels i64[N*OH*OW]? -> Y[N,M,OH,OW]. M is a multiple of four. With `pixels`, each of them
@@ -877,7 +824,6 @@ struct Fused {
   X(Conv)                 \
   X(MatMul)               \
   X(NormalizedMatMul)     \
-  X(MomentMatMul)         \
   X(FeedForward)          \
   X(Pool)                 \
   X(PoolIndices)          \
@@ -888,7 +834,6 @@ struct Fused {
   X(SelfAttention)        \
   X(StepAttention)        \
   X(SummedConv)           \
-  X(MomentConv)           \
   X(NormalizedConv)       \
   X(PooledMatMul)         \
   X(PrologueMatMul)       \

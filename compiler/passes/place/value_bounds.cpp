@@ -187,8 +187,6 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
   }
   if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
     return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kNormalizedBias));
-  if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs))
-    return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kMomentBias));
   if (std::holds_alternative<SelfAttention>(rop.attrs)) return usual(rop.inputs[kSelfWeights], false, 1, operand(rop, kSelfBias));
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
     if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
@@ -239,8 +237,7 @@ std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop)
   if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
   if (std::holds_alternative<SelfAttention>(rop.attrs)) return {};  // it normalises its rows before it rounds them
   if (!weights_of(graph, rop)) return {};
-  const TensorId rounded = std::holds_alternative<MomentMatMul>(rop.attrs) ? operand(rop, kMomentRounded) : TensorId();
-  return {rounded.valid() ? rounded : rop.inputs[0]};
+  return {rop.inputs[0]};
 }
 
 namespace {
@@ -249,7 +246,6 @@ namespace {
 TensorId residual_of(const ROperator& rop) {
   if (const std::optional<ProductOfRows> product = product_of_rows(rop)) return product->steps.residual(product->at);
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return operand(rop, kNormalizedResidual);
-  if (std::holds_alternative<MomentMatMul>(rop.attrs)) return operand(rop, kMomentResidual);
   return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
 }
 
@@ -262,10 +258,9 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(static_cast<
-                std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, SelfAttention, StepAttention, SummedConv,
-                             MomentConv, NormalizedConv, PooledMatMul, PrologueMatMul, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(
-      nullptr));
+  return is_any(
+      static_cast<std::variant<Conv, MatMul, NormalizedMatMul, FeedForward, Attention, SelfAttention, StepAttention, SummedConv,
+                               NormalizedConv, PooledMatMul, PrologueMatMul, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -308,8 +303,7 @@ class Bounds {
   bool may_compute(const ROperator& rop) {
     if (std::holds_alternative<Fused>(rop.attrs)) return steps_may_compute(rop);
     if (std::holds_alternative<FeedForward>(rop.attrs)) return feed_keeps(rop);
-    // A MomentConv multiplies in fp32.
-    if (!is_product(rop) || std::holds_alternative<MomentConv>(rop.attrs)) return true;
+    if (!is_product(rop)) return true;
     const std::vector<TensorId> operands = rounded_operands(graph_, rop);
     const bool normalizes = std::holds_alternative<SelfAttention>(rop.attrs);
     if (normalizes) {
@@ -403,8 +397,6 @@ class Bounds {
   bool fp16_holds(const ROperator& rop, TensorId id) {
     const Bound bound = of(id);
     if (bound.magnitude > kLargest) return false;
-    const auto* const moments = std::get_if<MomentMatMul>(&rop.attrs);
-    if (moments && moments->normalize) return keeps(bound.row_terms) && lies_around_0(bound);
     if (keeps(reads_whole_rows(rop, id, bound) ? bound.row_terms : bound.terms)) return true;
     const std::optional<Weights> weights = weights_of(graph_, rop);
     return weights && loses_little(*weights, sum_of(rop, *weights));
@@ -555,13 +547,7 @@ class Bounds {
   }
   // The rows that a product multiplies.
   Bound multiplied(const ROperator& rop) {
-    const Tensor& tensor = graph_.tensor(rop.inputs[0]);
-    const auto* const moments = std::get_if<MomentMatMul>(&rop.attrs);
     Bound in = of(rop.inputs[0]);
-    if (moments && moments->normalize) {
-      in = normalised(static_cast<double>(tensor.shape.back()), in, moments->epsilon);
-      if (!lies_in_rows(tensor, in.elements)) in.elements = 0;
-    }
     // A window is several rows, and so may a row of a view be.
     if (std::holds_alternative<Conv>(rop.attrs) || !reads_whole_rows(rop, rop.inputs[0], in)) in.length = kUnbounded;
     return in;
@@ -615,8 +601,6 @@ class Bounds {
 
   Bound bound_of(const ROperator& rop, size_t output) {
     if (graph_.tensor(rop.outputs[output]).dtype != DType::f32) return {};
-    const bool gives_rounded = std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs);
-    if (gives_rounded && output == kKeptRounded) return of_rounded();
     if (const auto* op = std::get_if<Normalize>(&rop.attrs)) return of_normalize(rop, *op);
     if (const auto* op = std::get_if<NormalizeBy>(&rop.attrs)) {
       const Tensor& rows = graph_.tensor(rop.inputs[0]);
@@ -668,11 +652,6 @@ class Bounds {
     if (std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs)) {
       const std::optional<Weights> weights = weights_of(graph_, rop);
       return weights ? with_activation(rop, *weights, {rop.epilogue.activation, rop.epilogue.a, rop.epilogue.b}) : Bound{};
-    }
-    if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs)) {
-      const std::optional<Weights> weights = weights_of(graph_, rop);
-      if (output != 0 || !weights) return {};
-      return with_activation(rop, *weights, op->activation);
     }
     if (const auto* op = std::get_if<Elementwise>(&rop.attrs); op && !moves(rop)) return of_chain(rop, *op);
     if (moves(rop)) {
