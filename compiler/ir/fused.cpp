@@ -110,27 +110,6 @@ Graph steps_of(const Graph& graph, const ROperator& rop) {
   return steps;
 }
 
-std::vector<ROperator> unfused(Graph& graph, const ROperator& rop) {
-  const std::optional<FusedView> whole = FusedView::of(rop);
-  if (!whole) return {rop};
-  std::vector<TensorId> between(whole->body().tensors.size());
-  std::vector<ROperator> steps;
-  for (const ROperator& step : whole->body().rops) {
-    steps.push_back(moved(step, [&](TensorId id) {
-      const TensorId outside = whole->outside(id);
-      if (outside.valid()) return outside;
-      const Tensor& tensor = whole->body().tensor(id);
-      TensorId& added = between[id.index()];
-      if (!added.valid())
-        added = add_tensor(graph, Tensor{rop.name + "." + tensor.name, tensor.dtype, tensor.shape, Role::activation, nullptr, {}});
-      return added;
-    }));
-    steps.back().name = rop.name;
-    steps.back().origin = steps.size() == 1 ? rop.origin : std::vector<std::string>();
-  }
-  return steps;
-}
-
 std::optional<FusedView> FusedView::of(const ROperator& rop) {
   const auto* const fused = std::get_if<Fused>(&rop.attrs);
   return fused ? std::optional(FusedView(rop, *fused->body)) : std::nullopt;

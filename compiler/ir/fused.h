@@ -19,10 +19,6 @@ ROperator fuse(const Graph& graph, std::string title, const std::vector<ROperato
 // values and places of `graph`. Tensors between steps have no place.
 Graph steps_of(const Graph& graph, const ROperator& rop);
 
-// The steps of a Fused as rOperators on tensors of `graph`, to which those between the steps are added: fuse() makes the same rOperator of
-// them, or with others in front or behind a longer one. Any other rOperator is its own only step.
-std::vector<ROperator> unfused(Graph& graph, const ROperator& rop);
-
 // Calls f(graph, rop) for the rOperator, or, if it is a Fused, for each of its steps.
 template <class F>
 void for_each_step(const Graph& graph, const ROperator& rop, F&& f) {
