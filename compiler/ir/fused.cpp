@@ -9,18 +9,6 @@
 namespace tamp {
 namespace {
 
-// The rOperator on other tensors, f(id) for each that it has.
-template <class F>
-ROperator moved(ROperator rop, F&& f) {
-  const auto move = [&](TensorId& id) {
-    if (id.valid()) id = f(id);
-  };
-  for (std::vector<TensorId>* const ids : {&rop.inputs, &rop.outputs}) std::for_each(ids->begin(), ids->end(), move);
-  move(rop.epilogue.bias);
-  move(rop.epilogue.residual);
-  return rop;
-}
-
 // Copies steps into a graph of their own.
 class Fusion {
  public:
