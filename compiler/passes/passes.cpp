@@ -8,7 +8,6 @@
 #include "compiler/passes/fuse/fuse_prologue.h"
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/fuse_self_attention.h"
-#include "compiler/passes/fuse/normalize_patches.h"
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
@@ -56,7 +55,6 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   };
   const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
-  const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
   const auto fuse = [&](FusionTime when) {
     return [when, graph_estimator, fusions](Graph graph) {
       for (const FusionPattern& pattern : fusions) {
@@ -114,9 +112,9 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"order_rows", order_rows},               // behind both, which are kinds of work on rows
       {"fuse_rows", rows},                      // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},               // behind it, for the normalisations that are left
-      {"normalize_patches", patches},           // behind both: a normalisation may be part of what reads it
-      {"pool_by_sums", pool},                   // the same
-      {"fuse_maps", fuse(FusionTime::maps)},    // the same; behind pool_by_sums, which looks for plain convolutions
+      {"pool_by_sums", pool},                   // behind both
+      {"fuse_maps", fuse(FusionTime::maps)},    // behind both: a normalisation may be part of what reads it; and behind pool_by_sums, which
+                                                // looks for plain convolutions
 
       // place: last. Tensors keep their numbers and places from here on.
       {"assign_layout", place},

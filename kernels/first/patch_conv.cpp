@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/first/patch_conv_plan.h"
@@ -39,19 +40,55 @@ PatchPlan config_of(const RKernel& rkernel) {
           value("tile_h"),  value("tile_w"),  value("pitch"),   value("chunk_steps"), value("part_pixels")};
 }
 
-// The Conv that a NormalizedConv is without its normalisation; else the rOperator.
-ROperator plain_conv(const ROperator& rop) {
-  const auto* const op = std::get_if<NormalizedConv>(&rop.attrs);
-  if (op == nullptr) return rop;
-  ROperator conv = rop;
-  conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end};
-  conv.inputs.resize(2);
-  conv.epilogue.bias = operand(rop, kPatchBias);
-  return conv;
+// The steps of a convolution whose pixels are normalised along their channels: Conv, Transpose to rows, and Normalize, or, with the pixels
+// in another order, Conv, Transpose, Reshapes to a matrix, and Normalize of rows by a table. Else none.
+std::optional<FusedView> normalised_pixels(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  if (!steps || steps->count() < 3 || !steps->as<Conv>(0) || !steps->as<Transpose>(1)) return std::nullopt;
+  const size_t last = steps->count() - 1;
+  for (size_t i = 1; i <= last; ++i) {
+    if (!steps->feeds(i - 1, i) || (i > 1 && i < last && !steps->as<Reshape>(i))) return std::nullopt;
+  }
+  const Epilogue& epilogue = steps->step(0).epilogue;
+  const Graph& body = steps->body();
+  const Shape &map = body.tensor(steps->step(0).outputs[0]).shape, &rows = body.tensor(body.outputs[0]).shape;
+  const Normalize* const normalize = steps->as<Normalize>(last);
+  const bool is_plain = !epilogue.residual.valid() && epilogue.activation == Activation::none;
+  const bool is_by_table = steps->input(last, kNormalizeRows).valid();
+  if (!normalize || !is_plain || map.size() != 4 || rows.size() != (is_by_table ? 2 : 4)) return std::nullopt;
+  const bool is_of_pixels = steps->as<Transpose>(1)->perm == std::vector<int64_t>{0, 2, 3, 1} && rows.back() == map[1] &&
+                            element_count(rows) == element_count(map) &&
+                            normalize->axes == std::vector<int64_t>{static_cast<int64_t>(rows.size()) - 1};
+  return is_of_pixels ? steps : std::nullopt;
 }
 
+// The Conv without the normalisation behind it; else the rOperator.
+ROperator plain_conv(const ROperator& rop) {
+  const std::optional<FusedView> steps = normalised_pixels(rop);
+  return steps ? steps->alone(0) : rop;
+}
+
+// Of normalised pixels: the convolution into the rows, which are a map whose channels lie side by side.
 std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop) {
-  return product_of(graph, plain_conv(rop), Activations::narrow);
+  const std::optional<FusedView> steps = normalised_pixels(rop);
+  if (!steps) return product_of(graph, rop, Activations::narrow);
+  Graph alone = steps->body();
+  const ROperator& conv = alone.rops[0];
+  for (const TensorId id : reads_of(conv)) alone.tensor(id) = graph.tensor(steps->outside(id));
+  const Tensor& rows = graph.tensor(rop.outputs[0]);
+  Tensor& map = alone.tensor(conv.outputs[0]);
+  map.dtype = rows.dtype;
+  map.place = rows.place;
+  std::vector<int64_t> strides = rows.place.strides;
+  if (strides.size() == 2) strides = {map.shape[2] * map.shape[3] * strides[0], map.shape[3] * strides[0], strides[0], strides[1]};
+  if (strides.size() == 4) map.place.strides = {strides[0], strides[3], strides[1], strides[2]};
+  std::optional<Product> p = product_of(alone, conv, Activations::narrow);
+  if (!p) return std::nullopt;
+  p->in = steps->outside(p->in);
+  p->weights = steps->outside(p->weights);
+  p->epilogue_bias = steps->outside(p->epilogue_bias);
+  p->out = rop.outputs[0];
+  return p;
 }
 
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
@@ -59,7 +96,11 @@ int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tile
 
 // --- the order of pixels ------------------------------------------------------------------------------------------------
 
-bool has_order(const ROperator& rop) { return std::holds_alternative<NormalizedConv>(rop.attrs) && operand(rop, kPatchPixels).valid(); }
+// The table by which pixels are put into another order; none where they are not.
+TensorId order_of(const ROperator& rop) {
+  const std::optional<FusedView> steps = normalised_pixels(rop);
+  return steps ? steps->input(steps->count() - 1, kNormalizeRows) : TensorId();
+}
 
 // What the digits of h and those of w add to a pixel's place in its image (rk::place_of_digits), in pixels.
 struct PixelSteps {
@@ -73,7 +114,7 @@ struct PixelSteps {
 // None where the order is another one.
 std::optional<PixelSteps> steps_of_order(const Graph& graph, const ROperator& rop, const Product& p) {
   const int64_t height = p.pixels[1], width = p.pixels[2], of_image = height * width, count = p.pixels[0] * of_image;
-  const Tensor& pixels = graph.tensor(rop.inputs[kPatchPixels]);
+  const Tensor& pixels = graph.tensor(order_of(rop));
   if (pixels.role != Role::constant) return std::nullopt;
   const int64_t* const order = i64_data(pixels);
   std::vector<int64_t> places(static_cast<size_t>(count), -1);
@@ -185,10 +226,12 @@ std::vector<float> channel_values(const Graph& graph, const ROperator& rop, cons
   const auto padded = static_cast<size_t>(bias_bytes(p, c) / 4);
   std::vector<float> values = bias_of(graph, p);
   values.resize(padded, 0.0F);
-  if (!std::holds_alternative<NormalizedConv>(rop.attrs)) return values;
-  for (const size_t input : {kPatchScale, kPatchShift}) {
-    std::vector<float> of_channels(padded, input == kPatchScale ? 1.0F : 0.0F);
-    if (operand(rop, input).valid()) std::copy_n(f32_data(graph.tensor(rop.inputs[input])), p.channels, of_channels.begin());
+  const std::optional<FusedView> steps = normalised_pixels(rop);
+  if (!steps) return values;
+  for (const size_t factor : {1, 2}) {
+    std::vector<float> of_channels(padded, factor == 1 ? 1.0F : 0.0F);
+    const TensorId id = steps->input(steps->count() - 1, factor);
+    if (id.valid()) std::copy_n(f32_data(graph.tensor(id)), p.channels, of_channels.begin());
     values.insert(values.end(), of_channels.begin(), of_channels.end());
   }
   return values;
@@ -303,7 +346,7 @@ Cost cost_of(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c,
 }
 
 // Makes the phase one of patch_normalize.
-void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c,
+void add_normalisation(const Request& request, const Normalize& op, const Product& p, const PatchPlan& c,
                        const std::optional<PixelSteps>& steps, Phase& phase) {
   const ShapedVDevice& vdevice = request.vdevice;
   const std::array<int64_t, 4> none{};
@@ -331,7 +374,7 @@ void add_normalisation(const Request& request, const NormalizedConv& op, const P
 }
 
 RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c, const std::optional<PixelSteps>& steps) {
-  const auto* const normalized = std::get_if<NormalizedConv>(&request.rop.attrs);
+  const std::optional<FusedView> normalized = normalised_pixels(request.rop);
   const ROperator conv = plain_conv(request.rop);
   Phase phase;
   phase.header = "kernels/first/patch_conv.cuh";
@@ -347,11 +390,11 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
   phase.cost = cost_of(request.vdevice, p, c, values);
-  if (normalized != nullptr) add_normalisation(request, *normalized, p, c, steps, phase);
+  if (normalized) add_normalisation(request, *normalized->as<Normalize>(normalized->count() - 1), p, c, steps, phase);
   RKernel rkernel;
   rkernel.family = "patch_conv";
-  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h,
-                             c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
+  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
+                             c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
   rkernel.config = to_pairs(c);
   if (steps) add_steps(*steps, rkernel);
   rkernel.phases = {phase};
@@ -359,23 +402,30 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  const bool normalizes = std::holds_alternative<NormalizedConv>(request.rop.attrs);
+  const std::optional<FusedView> steps = normalised_pixels(request.rop);
+  const bool normalizes = steps.has_value();
   if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
   const ShapedVDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32) return {};
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
-  if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};
-  std::optional<PixelSteps> steps;
-  if (has_order(request.rop)) {
-    if (lie_in_rows(*p)) steps = steps_of_order(request.graph, request.rop, *p);
-    if (!steps) return {};
+  if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p))) return {};
+  for (const size_t factor : {1, 2}) {
+    const TensorId id = normalizes ? steps->input(steps->count() - 1, factor) : TensorId();
+    if (!id.valid()) continue;
+    const Tensor& values = request.graph.tensor(id);
+    if (values.role != Role::constant || values.dtype != DType::f32 || element_count(values.shape) != p->channels) return {};
+  }
+  std::optional<PixelSteps> pixel_steps;
+  if (order_of(request.rop).valid()) {
+    if (lie_in_rows(*p)) pixel_steps = steps_of_order(request.graph, request.rop, *p);
+    if (!pixel_steps) return {};
   }
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
     if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
     plan.plain = is_plain(request.graph, plain_conv(request.rop), *p) ? 1 : 0;
-    rkernels.push_back(rkernel_of(request, *p, plan, steps));
+    rkernels.push_back(rkernel_of(request, *p, plan, pixel_steps));
   }
   return rkernels;
 }
@@ -410,7 +460,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const PixelBox low = {image, oh, ow, channel};
   const PixelBox high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
                          std::min(channel + c.block(), p.channels)};
-  if (has_order(rop))
+  if (order_of(rop).valid())
     append_ordered(graph, steps_of(rkernel), p, low, high, out.writes);
   else
     append_pixels(graph, p.out, p.out_strides, low, high, out.writes);

@@ -1,10 +1,13 @@
 // rKernels of patch_conv.cuh: convolutions of few input channels on tensor cores.
 #pragma once
 
+#include "compiler/ir/fusion.h"
 #include "kernels/family.h"
 
 namespace tamp::kernels {
 
 const Family& patch_conv();
+
+FusionPattern normalized_patches();  // whose pixels are normalised, too
 
 }  // namespace tamp::kernels

@@ -1,4 +1,4 @@
-// NormalizedConv (compiler/ir/ops.h): the convolution of patch_conv.cuh, whose pixels are normalised before they are stored:
+// Conv and Normalize (compiler/ir/ops.h): the convolution of patch_conv.cuh, whose pixels are normalised before they are stored:
 //   s[pixel][m] = bias[m] + sum over taps and channels of in * weight
 //   out[pixel][m] = (s - mean) / sqrt(variance + epsilon) * scale[m] + shift[m]     mean and variance of the pixel's s
 // A rTask has all channels of its pixels, so the results are normalised where their sums have met, in shared memory. Eight lanes share a

@@ -852,11 +852,11 @@ def test_normalisation_behind_patches(tamp):
     for precision, tolerance in [("fp16", 5e-3), ("tf32", 5e-3), ("bf16", 4e-2)]:
         check(tamp, stem(), None, tolerance, precision, None, "--vdevice", "h200", "--records", "none")
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200", "--records", "none")
-        assert "NormalizedConv" in rops and "Normalize" not in rops, (precision, rops)
+        assert "convolution with normalised pixels" in rops and "Normalize" not in rops, (precision, rops)
     check(tamp, stem(images=2), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
-    assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+    assert "convolution with normalised pixels" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
     check(tamp, stem(reads=True), None, 5e-3, "fp16", None, "--vdevice", "h200")
-    assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    assert "convolution with normalised pixels" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
 def merged_squares(net, rows, columns):
@@ -899,11 +899,11 @@ def test_rows_in_the_order_of_the_next_stage(tamp):
         for images in (1, 2):
             check(tamp, merged_stages(images), None, limit, precision, None, "--vdevice", "h200", "--records", "none")
         rops_of(tamp, "--precision", precision, "--vdevice", "h200", "--records", "none")
-        assert all("i64" in text for text in signatures("NormalizedConv")) and signatures("NormalizedConv"), precision
+        assert all("i64" in text for text in signatures("convolution with normalised pixels")) and signatures("convolution with normalised pixels"), precision
         assert not any("i64" in text for text in signatures("Normalize")), (precision, signatures("Normalize"))
     check(tamp, merged_stages(mixed=True), None, 5e-3, "fp16", None, "--vdevice", "h200")
     rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
-    assert not signatures("NormalizedConv") and sum("i64" in text for text in signatures("Normalize")) == 1, signatures("Normalize")
+    assert not signatures("convolution with normalised pixels") and sum("i64" in text for text in signatures("Normalize")) == 1, signatures("Normalize")
     check(tamp, merged_stages(2), None, 1e-4, "fp32", None, "--vdevice", "h200")
     check(tamp, merged_stages(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
 
@@ -1018,7 +1018,7 @@ def test_a_stage_of_swin_in_the_order_of_the_next(tamp):
         tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
         made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
         tables = [rop["op"] for rop in made if "i64" in rop["signature"]]
-        assert tables == ["NormalizedConv", "SelfAttention", "SelfAttention"], f"{images} {precision}: {tables}"
+        assert tables == ["convolution with normalised pixels", "SelfAttention", "SelfAttention"], f"{images} {precision}: {tables}"
         assert made[0]["rkernel"].startswith("patch_normalize<") and "ordered" in made[0]["rkernel"], made[0]["rkernel"]
 
 

@@ -1,6 +1,6 @@
-// NormalizedConv: the reference against values worked out by hand, what is refused, the pass that makes it, and patch_normalize against the
-// reference over the stand-in, at sizes that fit no tile.
-#include "compiler/passes/fuse/normalize_patches.h"
+// Convolutions whose pixels are normalised: where the pattern is found, and patch_normalize against the reference over the stand-in, at
+// sizes that fit no tile.
+#include "compiler/passes/fuse/fuse_regions.h"
 #include "kernels/first/patch_conv.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
@@ -10,7 +10,7 @@
 namespace tamp::test {
 namespace {
 
-using Catch::Matchers::Contains;
+const std::string kTitle = kernels::normalized_patches().title;
 
 struct Row {
   const char* name;
@@ -19,7 +19,7 @@ struct Row {
   std::vector<int64_t> kernel = {4, 4}, strides = {4, 4}, pads_begin = {0, 0}, pads_end = {0, 0};
   size_t operands = 5;  // of image, weights, bias, scale, shift
   bool centered = true;
-  Lay out_lay = Lay::channels_last;
+  Lay out_lay = Lay::rows;
   std::vector<int64_t> order{};  // of the pixels, if it is another one
 };
 
@@ -37,16 +37,23 @@ std::vector<int64_t> nested_squares(int64_t images, int64_t height, int64_t widt
 
 Case case_of(const Row& row) {
   CaseMaker maker(row.name);
-  Shape made = {row.in[0], row.channels, 0, 0};
-  for (size_t d = 0; d < 2; ++d) made[d + 2] = (row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - row.kernel[d]) / row.strides[d] + 1;
-  std::vector<TensorId> inputs = {maker.input(row.in, Lay::rows), maker.constant({row.channels, row.in[1], row.kernel[0], row.kernel[1]})};
-  while (inputs.size() < row.operands) inputs.push_back(maker.constant({row.channels}));
-  if (!row.order.empty()) {
-    inputs.resize(kPatchPixels);
-    inputs.push_back(maker.indices({made[0] * made[2] * made[3]}, row.order));
-  }
-  const TensorId y = maker.output(made, row.out_lay);
-  return maker.finish(NormalizedConv{row.kernel, row.strides, {1, 1}, row.pads_begin, row.pads_end, row.centered, 0.01F}, inputs, y);
+  Shape map = {row.in[0], row.channels, 0, 0};
+  for (size_t d = 0; d < 2; ++d) map[d + 2] = (row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - row.kernel[d]) / row.strides[d] + 1;
+  const Shape pixels = {map[0], map[2], map[3], map[1]}, matrix = {map[0] * map[2] * map[3], map[1]};
+  const TensorId x = maker.input(row.in, Lay::rows), w = maker.constant({row.channels, row.in[1], row.kernel[0], row.kernel[1]});
+  const auto factor = [&](size_t operand) { return operand < row.operands ? maker.constant({row.channels}) : TensorId(); };
+  const TensorId bias = factor(2), scale = factor(3), shift = factor(4);
+  const bool has_order = !row.order.empty();
+  const TensorId order = has_order ? maker.indices({matrix[0]}, row.order) : TensorId();
+  const TensorId y = maker.output(has_order ? matrix : pixels, row.out_lay), c = maker.between(map), t = maker.between(pixels),
+                 r = has_order ? maker.between(matrix) : t;
+  const Conv conv{row.kernel, row.strides, {1, 1}, row.pads_begin, row.pads_end};
+  std::vector<ROperator> steps = {{"conv", conv, {.bias = bias, .residual = {}}, {x, w}, {c}, {}},
+                                  {"rows", Transpose{{0, 2, 3, 1}}, {}, {c}, {t}, {}}};
+  if (has_order) steps.push_back({"matrix", Reshape{matrix}, {}, {t}, {r}, {}});
+  const Normalize normalize{{has_order ? 1 : 3}, row.centered, 0.01F};
+  steps.push_back({"normalise", normalize, {}, without_last_none({r, scale, shift, order}), {y}, {}});
+  return maker.finish_steps(steps, {y});
 }
 
 std::vector<Row> rows() {
@@ -66,7 +73,7 @@ std::vector<Row> rows() {
        .strides = {2, 2},
        .pads_begin = {3, 3},
        .pads_end = {3, 3}},
-      {.name = "padded pixels", .in = {1, 3, 12, 20}, .channels = 36, .out_lay = Lay::padded},
+      {.name = "channels that end in half a vector of 16 bits", .in = {1, 3, 12, 20}, .channels = 36},
       {.name = "squares of pixels", .in = {1, 3, 24, 40}, .channels = 96, .order = nested_squares(1, 6, 10, 1)},
       {.name = "squares of squares of two images",
        .in = {2, 3, 32, 48},
@@ -108,67 +115,22 @@ const std::string kStem = R"(
 
 Graph normalized(const std::string& text, double gain_us = 1) {
   const Graph source = parse_graph(text);
-  Graph made = passes::normalize_patches(source, [&](const Graph& graph) { return 100 - gain_us * count_rops(graph, "NormalizedConv"); });
+  Graph made = passes::fuse_regions(source, kernels::normalized_patches(),
+                                    [&](const Graph& graph) { return 100 - gain_us * count_rops(graph, kTitle); });
   check_pass(source, made);
   return made;
 }
 
 }  // namespace
 
-TEST_CASE("NormalizedConv normalises the channels of each pixel") {
-  CaseMaker maker("by hand");
-  const TensorId x = maker.input({1, 1, 1, 2}, Lay::rows, {1, 10}), w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 1, 3, 3}),
-                 bias = maker.constant({4}, Lay::rows, {0, 0, 0, 0}), scale = maker.constant({4}, Lay::rows, {1, 2, 1, 2}),
-                 shift = maker.constant({4}, Lay::rows, {0, 0, 5, 5}), y = maker.output({1, 4, 1, 2});
-  NormalizedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, true, 0};
-  const Case c = maker.finish(op, {x, w, bias, scale, shift}, y);
-  const auto results = ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
-  check_near(floats_of(results[0]), {-1, -1, -2, -2, 6, 6, 7, 7});
-}
-
-TEST_CASE("NormalizedConv gives the pixels of all images in an order") {
-  const auto made = [](const std::vector<int64_t>& pixels) {
-    CaseMaker maker("order");
-    const TensorId x = maker.input({2, 1, 1, 2}, Lay::rows, {1, -1, -2, 2}), w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 1, 3, 3}),
-                   order = maker.indices({4}, pixels), y = maker.output({2, 4, 1, 2}), none;
-    NormalizedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, true, 0};
-    const Case c = maker.finish(op, {x, w, none, none, none, order}, y);
-    return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
-  };
-  // Pixels 0 and 3 are -1 -1 1 1, the others 1 1 -1 -1.
-  check_near(made({0, 1, 2, 3}), {-1, 1, -1, 1, 1, -1, 1, -1, 1, -1, 1, -1, -1, 1, -1, 1});
-  check_near(made({3, 0, 2, 1}), {-1, -1, -1, -1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1});
-  CHECK_THROWS_WITH(made({0, 1, 2, 4}), Contains("pixel 4 is outside of the result or comes twice"));
-  CHECK_THROWS_WITH(made({0, 1, 1, 3}), Contains("pixel 1 is outside of the result or comes twice"));
-}
-
-TEST_CASE("NormalizedConv says what does not fit") {
-  const auto refused = [](const std::vector<Shape>& shapes) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
-    try {
-      ops::infer(NormalizedConv{{4, 4}, {4, 4}, {1, 1}, {0, 0}, {0, 0}}, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  CHECK(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {16}, {16}}) == "taken");
-  CHECK_THAT(refused({{1, 3, 8}, {16, 3, 4}}), Contains("input X has shape [1,3,8], expected [N,C,H,W]"));
-  CHECK_THAT(refused({{1, 3, 8, 8}, {18, 3, 4, 4}}), Contains("expected a multiple of 4 filters"));
-  CHECK_THAT(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {8}}), Contains("operand 3 has shape [8], expected [16]"));
-  CHECK_THAT(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {16}, {16}, {4}}), Contains("pixels have shape [4] of f32, expected [4] of i64"));
-}
-
 TEST_CASE("a convolution takes the normalisation of its pixels") {
   const Graph made = normalized(kStem);
-  CHECK(count_rops(made, "NormalizedConv") == 1);
+  CHECK(count_rops(made, kTitle) == 1);
   CHECK(count_rops(made, "Conv") + count_rops(made, "Normalize") == 0);
-  CHECK(std::get<NormalizedConv>(made.rops[0].attrs).epsilon == 0.001F);
-  CHECK(count_rops(normalized(swapped(kStem, "Normalize(t, g, h)", "Normalize(t)")), "NormalizedConv") == 1);
-  CHECK(count_rops(normalized(kStem, 0.1), "NormalizedConv") == 0);
+  CHECK(count_rops(normalized(swapped(kStem, "Normalize(t, g, h)", "Normalize(t)")), kTitle) == 1);
+  CHECK(count_rops(normalized(kStem, 0.1), kTitle) == 0);
   const Graph source = parse_graph(kStem);
-  CHECK(print(passes::normalize_patches(source, {})) == print(source));
+  CHECK(print(passes::fuse_regions(source, kernels::normalized_patches(), {})) == print(source));
   const struct {
     const char* why;
     std::string text;
@@ -184,7 +146,7 @@ TEST_CASE("a convolution takes the normalisation of its pixels") {
   };
   for (const auto& other : others) {
     INFO(other.why);
-    CHECK(count_rops(normalized(other.text), "NormalizedConv") == 0);
+    CHECK(count_rops(normalized(other.text), kTitle) == 0);
   }
 }
 
@@ -196,9 +158,9 @@ TEST_CASE("a convolution takes the normalisation of pixels that a table puts int
   o = Normalize(r, g, h, table) {axes=[1], epsilon=0.001} -> f32[15,32]
   n = Reshape(o) -> f32[1,3,5,32])");
   const Graph made = normalized(rows);
-  REQUIRE(count_rops(made, "NormalizedConv") == 1);
+  REQUIRE(count_rops(made, kTitle) == 1);
   CHECK(count_rops(made, "Normalize") == 0);
-  CHECK(made.rops[0].inputs.size() == kPatchPixels + 1);
+  CHECK(made.rops[0].inputs.size() == 6);
   const auto left = [&](const std::string& from, const std::string& to) {
     return count_rops(normalized(swapped(rows, from, to)), "Normalize");
   };
@@ -217,7 +179,7 @@ TEST_CASE("pixels are normalised where a rTask has all channels, on tensor cores
   CHECK_FALSE(bodies_of(case_of(usual)).empty());
   CHECK(bodies_of(case_of(usual), Precision::fp32).empty());
   CHECK(bodies_of(case_of({.name = "192 channels", .in = {1, 3, 16, 24}, .channels = 192})).empty());
-  CHECK(bodies_of(case_of({.name = "result in rows", .in = {1, 3, 16, 24}, .channels = 96, .out_lay = Lay::rows})).empty());
+  CHECK(bodies_of(case_of({.name = "result in planes", .in = {1, 3, 16, 24}, .channels = 96, .out_lay = Lay::channels_last})).empty());
   for (const RKernel& body : bodies_of(case_of(usual))) CHECK(body.phases[0].body == "rk::patch_normalize");
   // An order is one of squares, or there is no body.
   const auto in_order = [](const std::vector<int64_t>& order) {

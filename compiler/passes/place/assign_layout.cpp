@@ -38,11 +38,11 @@ Graph separate_outputs(Graph graph) {
   return graph;
 }
 
-// Whether the first of several steps is a convolution of the first operand, but for one of patches, whose pixels are normalised: that
-// reads a few planes.
+// Whether the first of several steps is a convolution of the first operand, but for one of patches, whose pixels are normalised in the
+// end: that reads a few planes.
 bool begins_with_conv(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
-  return steps && steps->as<Conv>(0) && steps->input(0, 0) == rop.inputs[0] && !steps->as<Normalize>(1);
+  return steps && steps->as<Conv>(0) && steps->input(0, 0) == rop.inputs[0] && !steps->as<Normalize>(steps->count() - 1);
 }
 
 // The elements of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
