@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -35,16 +36,99 @@ struct Step {
   bool turns() const { return tensors[kCos].valid(); }
 };
 
-bool is_step(const ROperator& rop) {
-  return std::holds_alternative<StepAttention>(rop.attrs) || std::holds_alternative<Attention>(rop.attrs);
+// Reads the steps of a Fused backwards: Attention of Concats of keys and values, the rows of Q and of the own keys turned or not.
+class StepReader {
+ public:
+  explicit StepReader(const FusedView& steps) : steps_(steps) {}
+
+  // None if it is something else.
+  std::optional<std::array<TensorId, kOperands>> operands() {
+    const ROperator& attention = steps_.step(steps_.count() - 1);
+    if (!std::holds_alternative<Attention>(attention.attrs) || attention.inputs.size() > kAttentionRowTable) return std::nullopt;
+    std::array<TensorId, kOperands> found;
+    found[kOut] = outside(attention.outputs[0]);
+    found[kBias] = outside(operand(attention, kAttentionBias));
+    const TensorId q = turned(attention.inputs[0]), k = turned(joined(attention.inputs[1], 2, found[kPastK]));
+    found[kV] = outside(joined(attention.inputs[2], 2, found[kPastV]));
+    found[kQ] = outside(q);
+    found[kK] = outside(k);
+    found[kCos] = outside(cos_);
+    found[kSin] = outside(sin_);
+    const bool all_turn = rotations_ == 0 || rotations_ == 2;
+    const bool all = found[kQ].valid() && found[kK].valid() && found[kV].valid() && found[kPastK].valid() && found[kPastV].valid();
+    return all && all_turn && used_ == steps_.count() - 1 ? std::optional(found) : std::nullopt;
+  }
+
+ private:
+  TensorId outside(TensorId id) const { return steps_.outside(id); }
+
+  // The step of operator Op that makes the tensor, or null. Each step is used once.
+  template <class Op>
+  const ROperator* made_by(TensorId id) {
+    for (size_t i = 0; id.valid() && i < steps_.count(); ++i) {
+      if (steps_.step(i).outputs[0] != id || !steps_.as<Op>(i)) continue;
+      ++used_;
+      return &steps_.step(i);
+    }
+    return nullptr;
+  }
+  // The second part of a Concat along the dimension so far from the end, and the first one.
+  TensorId joined(TensorId id, size_t from_end, TensorId& first) {
+    const ROperator* const concat = made_by<Concat>(id);
+    const auto axis = static_cast<int64_t>(steps_.body().tensor(id).shape.size() - from_end);
+    if (!concat || concat->inputs.size() != 2 || std::get<Concat>(concat->attrs).axis != axis) return TensorId();
+    first = from_end == 1 ? concat->inputs[0] : outside(concat->inputs[0]);
+    return concat->inputs[1];
+  }
+  const ROperator* chain(TensorId id, const std::vector<ElementwiseStep>& steps) {
+    const ROperator* const rop = made_by<Elementwise>(id);
+    return rop && std::get<Elementwise>(rop->attrs).steps == steps ? rop : nullptr;
+  }
+  bool is_half(TensorId id, TensorId x, int64_t number) {
+    const ROperator* const rop = made_by<Slice>(id);
+    Slice half = whole_slice(steps_.body().tensor(x).shape);
+    half.extents.back() /= 2;
+    half.starts.back() = number * half.extents.back();
+    return rop && rop->inputs[0] == x && std::get<Slice>(rop->attrs) == half;
+  }
+  // x, if the tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin; else the tensor.
+  TensorId turned(TensorId id) {
+    if (!id.valid() || outside(id).valid()) return id;
+    const ROperator* const sum = chain(id, {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}});
+    if (!sum) return TensorId();
+    const TensorId x = sum->inputs[0];
+    TensorId negated;
+    const TensorId low = joined(sum->inputs[2], 1, negated);
+    const ROperator* const minus = chain(negated, {{ElementwiseOp::neg, {0}}});
+    if (!minus || !is_half(low, x, 0) || !is_half(minus->inputs[0], x, 1)) return TensorId();
+    if (rotations_ > 0 && (cos_ != sum->inputs[1] || sin_ != sum->inputs[3])) return TensorId();
+    ++rotations_;
+    cos_ = sum->inputs[1];
+    sin_ = sum->inputs[3];
+    return x;
+  }
+
+  const FusedView& steps_;
+  TensorId cos_, sin_;
+  size_t used_ = 0, rotations_ = 0;
+};
+
+// The operands by their places; none where there is no body for the rOperator. Windows of rows by a table are no keys one behind the other.
+std::optional<std::array<TensorId, kOperands>> step_operands(const ROperator& rop) {
+  if (const std::optional<FusedView> steps = FusedView::of(rop)) return StepReader(*steps).operands();
+  if (!std::holds_alternative<Attention>(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return std::nullopt;
+  std::array<TensorId, kOperands> operands;
+  operands[kOut] = rop.outputs[0];
+  std::copy(rop.inputs.begin(), rop.inputs.end(), operands.begin() + kQ);
+  return operands;
 }
 
-// What is known before tensors have places. Windows of rows by a table are no keys one behind the other.
+// What is known before tensors have places.
 std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
-  if (std::holds_alternative<Attention>(rop.attrs) && rop.inputs.size() > kAttentionRowTable) return std::nullopt;
+  const std::optional<std::array<TensorId, kOperands>> operands = step_operands(rop);
+  if (!operands) return std::nullopt;
   Step step;
-  step.tensors[kOut] = rop.outputs[0];
-  for (size_t i = 0; i < rop.inputs.size(); ++i) step.tensors[kQ + i] = rop.inputs[i];
+  step.tensors = *operands;
   const auto rows_of = [&](StepOperand operand) {
     const TensorId id = step.tensors[operand];
     return id.valid() ? graph.tensor(id).shape[graph.tensor(id).shape.size() - 2] : 0;
@@ -129,9 +213,8 @@ int64_t keys_of_share(const Step& step, int64_t shares) { return ceil_div(step.p
 std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t shares) {
   const auto tensor = [&](StepOperand operand) { return tensor_arg(step.tensors[operand]); };
   const auto batch = [&](StepOperand operand) { return array_arg(strides(step.batch, operand), kBatchRank); };
-  const auto* const plain = std::get_if<Attention>(&request.rop.attrs);
-  const float scale = plain ? plain->scale : std::get<StepAttention>(request.rop.attrs).scale;
-  const Weightless weightless = plain ? plain->weightless : std::get<StepAttention>(request.rop.attrs).weightless;
+  const std::optional<FusedView> steps = FusedView::of(request.rop);
+  const Attention& attention = steps ? *steps->as<Attention>(steps->count() - 1) : std::get<Attention>(request.rop.attrs);
   const auto in_words = [&](StepOperand operand, int bit) { return ArgValue{WordsArg{step.tensors[operand], bit}}; };
   return {{"out_words", ArgValue{WordsArg{step.tensors[kOut], rk::kStepOutBit, /*else_null=*/true}}},
           {"out", tensor(kOut)},
@@ -181,8 +264,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"bias_n", arg(step.columns[kBias])},
           {"cos_k", arg(step.columns[kCos])},
           {"sin_k", arg(step.columns[kSin])},
-          {"scale", float_arg(scale)},
-          {"weightless", arg(static_cast<int64_t>(weightless))}};
+          {"scale", float_arg(attention.scale)},
+          {"weightless", arg(static_cast<int64_t>(attention.weightless))}};
 }
 
 // Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones
@@ -289,7 +372,7 @@ std::vector<int64_t> share_counts(const Step& step, const ShapedVDevice& d) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  if (!is_step(request.rop) || has_epilogue(request.rop)) return {};
+  if (has_epilogue(request.rop)) return {};
   const std::optional<Step> step = step_of(request.graph, request.rop);
   if (!step || !has_types(request.graph, request.rop, *step)) return {};
   std::vector<RKernel> rkernels;
@@ -349,7 +432,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // The whole rOperator before tensors have places.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const ShapedVDevice& d = request.vdevice;
-  if (!is_step(request.rop)) return std::nullopt;
   const std::optional<Step> step = unplaced(request.graph, request.rop);
   if (!step || step->batch.size() > kBatchRank) return std::nullopt;  // places may let more dimensions be one, or may not
   std::optional<Estimate> least;

@@ -1,5 +1,5 @@
-// Attention of a few queries, a decoder's step, whose keys come in two parts (StepAttention, compiler/ir/ops.h; Attention is the case of
-// one part: of K's, or where there are many keys, of those before):
+// Attention of a few queries, a decoder's step, whose keys come in two parts (Concats and Attention, compiler/ir/ops.h; Attention is the
+// case of one part: of K's, or where there are many keys, of those before):
 //   Y[b,m,:] = sum over keys n of softmax_n(scale * q * k_n + bias[b,m,n]) * v_n     q = turn(Q[b,m,:])
 //   k_n, v_n = PK[b,n,:], PV[b,n,:] for n < past, else turn(K[b,n-past,:]), V[b,n-past,:]
 //   turn(x) = x * cos + concat(-x[S/2..], x[..S/2]) * sin where kTurned, else x

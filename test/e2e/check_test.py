@@ -219,7 +219,7 @@ def test_every_roperator_of_a_decoder_is_compared(tamp):
         shown = tamp(*words, "--keep", precision).stdout
         assert re.search(r"each +\d+ rOperators, each as the reference", shown) and "cannot be looked at" not in shown, shown
         rops = {rop["op"] for rop in json.loads((tamp.folder / precision / "gpt2.rprogram.json").read_text())["rops"]}
-        assert {"PrologueMatMul", "StepAttention"} <= rops, rops
+        assert {"PrologueMatMul", "attention of a step"} <= rops, rops
 
 
 def check_planted(tamp, before, after, says):
@@ -231,7 +231,7 @@ def check_planted(tamp, before, after, says):
 
 def test_a_wrong_row_of_a_decoder_is_found(tamp):
     word = "if (words != nullptr) publish_value(task, words + at, rounded_to<Out>(y));"  # behind it the value
-    check_planted(tamp, word, word + " y *= 1.5f;", r"rOperator '\S+' \(StepAttention\), rKernel attention_step<.*: its result ")
+    check_planted(tamp, word, word + " y *= 1.5f;", r"rOperator '\S+' \(attention of a step\), rKernel attention_step<.*: its result ")
 
 
 def test_a_wrong_word_of_a_decoder_is_found(tamp):

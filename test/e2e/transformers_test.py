@@ -1123,7 +1123,7 @@ def test_grouped_queries_repeat_no_keys(tamp):
             check(tamp, rotary(rotated_halves, length, past, shares=3), None, limit, precision, None, "--vdevice", "h200")
             options = ("--precision", precision, "--vdevice", "h200")
             rops = rops_of(tamp, *options)
-            assert (rops.count("Attention"), rops.count("StepAttention")) == ((0, 1) if past else (1, 0)), rops
+            assert (rops.count("Attention"), rops.count("attention of a step")) == ((0, 1) if past else (1, 0)), rops
             chains, copied = chains_and_copies(tamp, *options)
             assert len(chains) == 4 and not copied, (precision, past, chains, copied)
 
@@ -1145,14 +1145,14 @@ def test_decoder_step(tamp):
             check(tamp, decoder_step(past), None, limit, precision, None, "--vdevice", "h200")
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
             rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-            step, = [rop for rop in rops if rop["op"] == "StepAttention"]
+            step, = [rop for rop in rops if rop["op"] == "attention of a step"]
             assert step["rkernel"].startswith(kind) and not any(rop["name"].endswith(".copy") for rop in rops), step["rkernel"]
             assert step["phases"][0]["template"]["kEarly"] == "true"
     # What the program makes itself is not loaded before it is there.
     check(tamp, decoder_step(computed=True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--races")
     tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200")
     rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-    assert [rop["phases"][0]["template"]["kEarly"] for rop in rops if rop["op"] == "StepAttention"] == ["false"]
+    assert [rop["phases"][0]["template"]["kEarly"] for rop in rops if rop["op"] == "attention of a step"] == ["false"]
     # A model of f16: the keys are read as they are, too.
     made = in_type(decoder_step(), TensorProto.FLOAT16)
     (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())

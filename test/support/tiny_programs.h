@@ -19,7 +19,7 @@ inline const std::string kTinyStep = R"(
   q = MatMul(x, w) -> f32[1,1,64]
   k = MatMul(x, w) {alpha=2} -> f32[1,1,64]
   v = MatMul(x, w) {alpha=3} -> f32[1,1,64]
-  y = StepAttention(q, k, v, none, pk, pv) {scale=0.125} -> f32[1,1,64]
+  y = Fused(q, k, v, pk, pv) {title="attention of a step", steps=[s0 = Concat(i3, i1) {axis=1} -> f32[1,41,64]; s1 = Concat(i4, i2) {axis=1} -> f32[1,41,64]; s2 = Attention(i0, s0, s1) {scale=0.125} -> f32[1,1,64]; outputs(s2)]} -> f32[1,1,64]
   z = MatMul(y, w) -> f32[1,1,64]
   outputs(z)
 )";

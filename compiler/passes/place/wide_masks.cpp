@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/view_strides.h"
 
 namespace tamp::passes {
@@ -114,10 +115,12 @@ class Masks {
     }
   }
   void trace(const ROperator& rop) {
-    const auto input = [&](size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); };
     if (std::holds_alternative<Softmax>(rop.attrs)) mark({rop.inputs[0]});
-    if (std::holds_alternative<Attention>(rop.attrs)) mark({input(kAttentionBias)});
-    if (std::holds_alternative<StepAttention>(rop.attrs)) mark({input(kStepBias)});
+    if (std::holds_alternative<Attention>(rop.attrs)) mark({operand(rop, kAttentionBias)});
+    const std::optional<FusedView> steps = FusedView::of(rop);
+    for (size_t i = 0; steps && i < steps->count(); ++i) {
+      if (steps->as<Attention>(i)) mark({steps->input(i, kAttentionBias)});
+    }
     const auto is_marked = [&](TensorId out) {
       const BufferId buffer = graph_.tensor(out).place.buffer;
       return buffer.valid() && to_softmax_[buffer.index()];

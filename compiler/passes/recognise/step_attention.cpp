@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -190,43 +191,75 @@ class StepMaker {
     const auto* const attention = std::get_if<Attention>(&rop.attrs);
     if (!attention) return std::nullopt;
     const size_t tensors = graph_.tensors.size();
-    std::optional<ROperator> step = made_step(rop, *attention);
+    std::optional<ROperator> step = made_step(rop);
     if (step) return step;
     graph_.tensors.resize(tensors);
     made_.clear();
     return std::nullopt;
   }
 
-  std::optional<ROperator> made_step(const ROperator& rop, const Attention& attention) {
+  std::optional<ROperator> made_step(const ROperator& rop) {
     const size_t rank = graph_.tensor(rop.inputs[1]).shape.size(), v_rank = graph_.tensor(rop.inputs[2]).shape.size();
     const std::string name = "." + rop.name;
     const std::optional<KeyParts> k = parts_of(rop.inputs[1], rank - 2, name), v = parts_of(rop.inputs[2], v_rank - 2, name);
     if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
-    ROperator step = rop;
-    step.attrs = StepAttention{attention.scale, attention.weightless};
-    const TensorId bias = operand(rop, kStepBias);
-    step.inputs = {rop.inputs[0], k->own, v->own, bias, k->past, v->past};
+    ROperator step = fused(rop, rop.inputs[0], *k, *v, std::nullopt);
     if (!estimator_(graph_, step)) return std::nullopt;
-    turn(step, name);
-    return step;
-  }
-
-  // Takes the rotations of Q and K, if both have one by the same factors and a rKernel takes them.
-  void turn(ROperator& step, const std::string& name) {
+    // The rotations of Q and K, if both have one by the same factors and a rKernel takes them.
     const size_t tensors = graph_.tensors.size(), made = made_.size();
-    const std::optional<Rotation> q = rotation_of(step.inputs[0], name + ".straight"), k = rotation_of(step.inputs[1], name + ".straight");
-    if (q && k && q->cos == k->cos && q->sin == k->sin) {
-      ROperator turned = step;
-      turned.inputs[0] = q->x;
-      turned.inputs[1] = k->x;
-      turned.inputs.insert(turned.inputs.end(), {as_matrix(q->cos, name + ".cos"), as_matrix(q->sin, name + ".sin")});
-      if (estimator_(graph_, turned)) {
-        step = std::move(turned);
-        return;
-      }
+    const std::optional<Rotation> turned_q = rotation_of(rop.inputs[0], name + ".straight"),
+                                  turned_k = rotation_of(k->own, name + ".straight");
+    if (turned_q && turned_k && turned_q->cos == turned_k->cos && turned_q->sin == turned_k->sin) {
+      const Rotation rotation{turned_q->x, as_matrix(turned_q->cos, name + ".cos"), as_matrix(turned_q->sin, name + ".sin")};
+      ROperator turned = fused(rop, turned_q->x, {k->past, turned_k->x}, *v, rotation);
+      if (estimator_(graph_, turned)) return turned;
     }
     graph_.tensors.resize(tensors);
     made_.resize(made);
+    return step;
+  }
+
+  // The steps from the parts of keys and values on. With a rotation Q and the own keys are turned by its factors first.
+  ROperator fused(const ROperator& rop, TensorId q, const KeyParts& k, const KeyParts& v, const std::optional<Rotation>& rotation) {
+    const size_t tensors = graph_.tensors.size();
+    std::vector<ROperator> steps;
+    const auto add_step = [&](OpAttrs attrs, const std::vector<TensorId>& inputs, Shape shape) {
+      const TensorId made = add_like(graph_, inputs[0], "", std::move(shape));
+      steps.push_back({rop.name, std::move(attrs), {}, inputs, {made}, {}});
+      return made;
+    };
+    const auto elementwise = [&](std::vector<ElementwiseStep> chain, const std::vector<TensorId>& inputs) {
+      return add_step(Elementwise{std::move(chain)}, inputs, graph_.tensor(inputs[0]).shape);
+    };
+    const auto joined = [&](TensorId first, TensorId second, size_t axis) {
+      Shape shape = graph_.tensor(first).shape;
+      shape[axis] += graph_.tensor(second).shape[axis];
+      return add_step(Concat{static_cast<int64_t>(axis)}, {first, second}, shape);
+    };
+    const auto half = [&](TensorId x, int64_t number) {
+      Slice slice = whole_slice(graph_.tensor(x).shape);
+      slice.extents.back() /= 2;
+      slice.starts.back() = number * slice.extents.back();
+      return add_step(slice, {x}, slice.extents);
+    };
+    const auto turned = [&](TensorId x) {
+      if (!rotation) return x;
+      const TensorId high = half(x, 1), negated = elementwise({{ElementwiseOp::neg, {0}}}, {high});
+      const TensorId crossed = joined(negated, half(x, 0), graph_.tensor(x).shape.size() - 1);
+      return elementwise({{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}},
+                         {x, rotation->cos, crossed, rotation->sin});
+    };
+    const auto keys = [&](const KeyParts& parts, TensorId own) { return joined(parts.past, own, graph_.tensor(own).shape.size() - 2); };
+    ROperator attention = rop;
+    attention.inputs[0] = turned(q);
+    attention.inputs[1] = keys(k, turned(k.own));
+    attention.inputs[2] = keys(v, v.own);
+    steps.push_back(std::move(attention));
+    std::vector<TensorId> operands = {q, k.own, v.own, operand(rop, kAttentionBias), k.past, v.past};
+    if (rotation) operands.insert(operands.end(), {rotation->cos, rotation->sin});
+    ROperator whole = fuse(graph_, "attention of a step", steps, rop.outputs, operands);
+    graph_.tensors.resize(tensors);
+    return whole;
   }
 
   Graph graph_;

@@ -1,8 +1,9 @@
-// An Attention of few queries whose keys and values are a Concat of those before the step and the step's own reads both where they lie,
-// instead of a copy of all (StepAttention, compiler/ir/ops.h). Rotary position embedding of Q and of the step's keys becomes part of it:
+// An Attention of few queries whose keys and values are a Concat of those before the step and the step's own becomes a Fused of Concats and
+// Attention: a body reads both parts where they lie, instead of a copy of all. Rotary position embedding of Q and of the step's keys
+// becomes part of it:
 //   k = Concat(past, rotated) {axis=2}  // 1,12,127,64 and 1,12,1,64
-//   v = Concat(past_v, own_v) {axis=2}                                      =>   y = StepAttention(q, own_k, own_v, none, past, past_v,
-//   cos, sin) y = Attention(rotated_q, k, v)
+//   v = Concat(past_v, own_v) {axis=2}                                =>   y = Fused(q, own_k, own_v, past, past_v, cos, sin)
+//   y = Attention(rotated_q, k, v)
 // where rotated = own_k * cos + concat(-own_k[..,32:], own_k[..,:32]) * sin, rotated_q alike. Views between Concat and Attention stay.
 // Where somebody else needs the Concat or the rotated keys too (a decoder returns them), they are made as before, beside the attention.
 #pragma once

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compiler/ir/fused.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -52,14 +53,30 @@ TensorId shrunk(Graph& graph, TensorId id, size_t dimension) {
   return add_constant(graph, tensor.name + ".shrunk", tensor.dtype, shape, std::move(data));
 }
 
+// The bias of an Attention, or of the last of several steps that is one; none of other rOperators.
+TensorId bias_of(const ROperator& rop) {
+  if (std::holds_alternative<Attention>(rop.attrs)) return operand(rop, kBias);
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  return steps && steps->as<Attention>(steps->count() - 1) ? steps->input(steps->count() - 1, kBias) : TensorId();
+}
+
 // Whether all that reads the tensor is attention, each as its bias.
 bool is_only_bias(const Graph& graph, const Uses& uses, TensorId id) {
   const auto& readers = uses.consumers[id.index()];
   return !readers.empty() && !uses.is_output[id.index()] && std::all_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
     const ROperator& rop = graph.rop(reader);
-    const bool attends = std::holds_alternative<Attention>(rop.attrs) || std::holds_alternative<StepAttention>(rop.attrs);
-    return attends && operand(rop, kBias) == id && std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
+    return bias_of(rop) == id && std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
   });
+}
+
+// The steps with the shape that their bias has now.
+void take_shape(const Graph& graph, ROperator& rop) {
+  auto* const fused = std::get_if<Fused>(&rop.attrs);
+  if (!fused || !bias_of(rop).valid()) return;
+  const auto at = static_cast<size_t>(std::find(rop.inputs.begin(), rop.inputs.end(), bias_of(rop)) - rop.inputs.begin());
+  Graph body = *fused->body;
+  body.tensor(body.inputs[at]).shape = graph.tensor(rop.inputs[at]).shape;
+  fused->body = std::make_shared<const Graph>(std::move(body));
 }
 
 void shrink(Graph& graph, size_t at, size_t axis) {
@@ -93,6 +110,7 @@ Graph shrink_biases(Graph graph) {
       if (graph.tensor(made).shape[axis] > 1 && std::all_of(inputs.begin(), inputs.end(), is_same)) shrink(graph, at, axis);
     }
   }
+  for (ROperator& rop : graph.rops) take_shape(graph, rop);
   return remove_dead(std::move(graph));
 }
 
