@@ -293,25 +293,6 @@ struct SelfAttention {
 // Places in its inputs.
 inline constexpr size_t kSelfWeights = 1, kSelfBias = 2, kSelfScores = 3, kSelfRowTable = 4;
 
-// Attention of the newest positions of a sequence, a decoder's step: Y = Attention(Q, concat(PK, K), concat(PV, V), bias), where keys and
-// values of the positions before them, PK and PV, lie apart from their own. Q[..,M,S], K[..,N,S], V[..,N,W], bias?[..,M,P+N], PK[..,P,S]?,
-// PV[..,P,W]?, cos[..,S]?, sin[..,S]? -> Y[..,M,W]. With cos and sin, which broadcast to Q and to K, Q and K are turned first (rotary
-// position embedding): X * cos + concat(-X[..,S/2:], X[..,:S/2]) * sin. passes/step_attention makes it.
-struct StepAttention {
-  float scale = 1;
-  Weightless weightless = Weightless::nan;
-  bool operator==(const StepAttention&) const = default;
-
-  static constexpr const char* kName = "StepAttention";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("scale", op.scale, 1.0F);
-    f("weightless", op.weightless, Weightless::nan);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kStepBias = 3, kStepPastK = 4, kStepPastV = 5, kStepCos = 6, kStepSin = 7;
-
 // The first half of squeeze-and-excite: the mean of every channel, multiplied by W. The result is left in parts, which ChannelExcite adds
 // up. X[N,C,H,W], W[R,C,1,1] -> S[N,R,P], with R rounded up to a multiple of four (the added rows are zeros). With T = ceil(H / rows), part
 // b * T + t covers the channels of block b (kSqueezeBlock channels each) and `rows` rows of pixels from row t * rows on: S[n,r,part] =
@@ -334,68 +315,9 @@ inline constexpr int64_t kSqueezeBlock = 32;
 constexpr int64_t padded_hidden(int64_t hidden) { return (hidden + 3) / 4 * 4; }
 inline constexpr size_t kSqueezeWeights = 2, kSqueezeBias = 3;  // places of the depthwise convolution's operands in the inputs
 
-// A Conv whose channels are added up as well, for squeeze-and-excite and for the product behind a pooling: Y = act(conv(X, W) + B + R), S =
-// the sums of Y's channels over tiles of tile[0] x tile[1] pixels. X[N,C,H,W], W[M,C/group,KH,KW], B[M]?, R[N,M,OH,OW]? -> Y[N,M,OH,OW],
-// S[N,M,P]: tiles are counted row by row. M is a multiple of four. Example: OH = OW = 14 and tile=[7,10] give P = 4; part 1 is rows 0 to 6,
-// columns 10 to 13.
-struct SummedConv {
-  std::vector<int64_t> kernel, strides, dilations;
-  std::vector<int64_t> pads_begin, pads_end;
-  int64_t group = 1;
-  ActivationCall activation{};
-  std::vector<int64_t> tile;
-  bool operator==(const SummedConv&) const = default;
-
-  static constexpr const char* kName = "SummedConv";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    window_fields(op, f);
-    f("group", op.group, int64_t{1});
-    f("", op.activation);
-    f("tile", op.tile);
-  }
-};
-inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places in the inputs
-
-// A Conv whose pixels are normalised: S = conv(X, W) + B, and Y is S normalised along its channels, as Normalize does. X[N,C,H,W],
-// W[M,C,KH,KW], B[M]?, scale[M]?, shift[M]?, pixels i64[N*OH*OW]? -> Y[N,M,OH,OW]. M is a multiple of four. With `pixels`, each of them
-// once, pixel i of Y is pixel pixels[i] of S, both counted image by image and row by row. passes/normalize_patches makes it.
-struct NormalizedConv {
-  std::vector<int64_t> kernel, strides, dilations;
-  std::vector<int64_t> pads_begin, pads_end;
-  bool centered = true;
-  float epsilon = 1e-5F;
-  bool operator==(const NormalizedConv&) const = default;
-
-  static constexpr const char* kName = "NormalizedConv";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    window_fields(op, f);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon, 1e-5F);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kPatchBias = 2, kPatchScale = 3, kPatchShift = 4, kPatchPixels = 5;
-
-// A product with the means of a map's channels: Y = scale * (sum of S over its last dimension) * W. S[N,C,P] is what SummedConv makes,
-// W[C,M], or W[M,C] with trans_b; Y[N,M]. Example: of a map of 7 x 7 pixels, scale is 1/49. passes/pool_by_sums makes it.
-struct PooledMatMul {
-  bool trans_b = false;
-  float scale = 1;
-  bool operator==(const PooledMatMul&) const = default;
-
-  static constexpr const char* kName = "PooledMatMul";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("trans_b", op.trans_b, false);
-    f("scale", op.scale, 1.0F);
-  }
-};
-
 // The second half: Y = X * gate(W * hidden(sum of S over its last dimension + HB) + B), one gate for all pixels of a channel. X[N,C,H,W],
-// S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?. With the weights of the first half, FW[R,C,1,1]?, S[N,C,P] is what
-// SummedConv makes, and FW * (sum of S over its last dimension) / (H*W) takes the place of the sum of S.
+// S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?. With the weights of the first half, FW[R,C,1,1]?, S[N,C,P] are
+// sums of X over tiles, and FW * (sum of S over its last dimension) / (H*W) takes the place of the sum of S.
 struct ChannelExcite {
   ActivationCall hidden, gate;
   bool operator==(const ChannelExcite&) const = default;
@@ -832,10 +754,6 @@ struct Fused {
   X(Softmax)              \
   X(Attention)            \
   X(SelfAttention)        \
-  X(StepAttention)        \
-  X(SummedConv)           \
-  X(NormalizedConv)       \
-  X(PooledMatMul)         \
   X(PrologueMatMul)       \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \

@@ -40,9 +40,6 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
     return all;
   }
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
-  if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
-  if (const auto* conv = std::get_if<NormalizedConv>(&rop.attrs)) return convolved(conv->kernel, 1);
-  if (std::holds_alternative<PooledMatMul>(rop.attrs)) return {product_of(y, true, shape(0)[1])};
   if (is_one_of<NormalizedMatMul>(rop)) return {product_of(y, false, shape(0).back())};
   if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return {product_of(y, false, shape(kPrologueRows).back())};
   if (std::holds_alternative<SelfAttention>(rop.attrs)) {
@@ -54,7 +51,7 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
   return {product_of(y, false, shape(0)[shape(0).size() - (matmul->trans_a ? 2 : 1)])};
 }
 
-bool convolves(const ROperator& rop) { return is_one_of<Conv, SummedConv, NormalizedConv>(rop) || count_steps<Conv>(rop) > 0; }
+bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
 bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
 bool normalizes_in_sums(const ROperator& rop) {
   return is_one_of<NormalizedMatMul>(rop) ||
@@ -79,7 +76,7 @@ bool result_is_numbers(const ROperator& rop, size_t k) {
       return is_one_of<Moments, TileSums>(step) && step.outputs[0] == steps->body().outputs[k];
     });
   }
-  return k > 0 && is_one_of<SummedConv>(rop);
+  return false;
 }
 
 }  // namespace tamp

@@ -415,9 +415,8 @@ TEST_CASE("pixels that a convolution normalises are bounded as rows of a normali
     s = const f32[64]
     v = const f32[64,8]
     u = const f32[8,4]
-    m = NormalizedConv(x, w, b, s) {kernel=[4,4], strides=[4,4]} -> f32[1,64,2,2]
-    n = Transpose(m) {perm=[0,2,3,1]} -> f32[1,2,2,64]
-    h = MatMul(n, v) -> f32[1,2,2,8]
+    m = Fused(x, w, b, s) {title=normalised, steps=[c = Conv(i0, i1) {kernel=[4,4], strides=[4,4]} epilogue{bias=i2} -> f32[1,64,2,2]; t = Transpose(c) {perm=[0,2,3,1]} -> f32[1,2,2,64]; n = Normalize(t, i3) {axes=[3], epsilon=1e-05} -> f32[1,2,2,64]; outputs(n)]} -> f32[1,2,2,64]
+    h = MatMul(m, v) -> f32[1,2,2,8]
     y = MatMul(h, u) -> f32[1,2,2,4]
     outputs(y)
   )";

@@ -258,9 +258,8 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(
-      static_cast<std::variant<Conv, MatMul, NormalizedMatMul, FeedForward, Attention, SelfAttention, StepAttention, SummedConv,
-                               NormalizedConv, PooledMatMul, PrologueMatMul, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
+  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, Attention, SelfAttention, PrologueMatMul, Fused, ChannelSqueeze,
+                                         ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -606,13 +605,6 @@ class Bounds {
       const Tensor& rows = graph_.tensor(rop.inputs[0]);
       Bound bound = normalised(static_cast<double>(rows.shape.back()), of(rop.inputs[0]), op->epsilon);
       if (!lies_in_rows(rows, bound.elements)) bound.elements = 0;
-      return bound;
-    }
-    if (const auto* op = std::get_if<NormalizedConv>(&rop.attrs)) {
-      const Tensor& map = graph_.tensor(rop.outputs[0]);
-      const int64_t channels = map.shape[1];
-      Bound bound = normalised(static_cast<double>(channels), Bound(), op->epsilon, operand(rop, kPatchScale), operand(rop, kPatchShift));
-      if (map.place.strides != channels_last_strides(map.shape, 1) || map.place.offset % channels != 0) bound.elements = 0;
       return bound;
     }
     if (const auto* op = std::get_if<FeedForward>(&rop.attrs)) {
