@@ -115,37 +115,6 @@ struct NormalizedMatMul {
 // Places in its inputs.
 inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalizedScale = 4, kNormalizedShift = 5;
 
-// Two products of rows, one behind the other, as in the feed-forward part of a transformer's block: Z = act(N(X) * W1 + B1) * W2 + B2 + R.
-// With `normalize`, N(X) is X with its rows normalised along their last dimension, as Normalize does; what the normalisation scales and
-// shifts by is in W1 and B1. Else N(X) is X. With normalize_result the rows of Z are normalised in the same way, scaled and shifted. Inputs
-// X[..,M,K], W1[K,H], W2[H,N], B1[H]?, B2[N]?, R? of Z's shape, scale[N]?, shift[N]? (of normalize_result) -> Z[..,M,N], and with
-// keeps_moments the moments of Z's rows as Moments has them, [rows of Z, N / kMomentColumns, 2]. passes/fuse_feed_forward makes it.
-struct FeedForward {
-  ActivationCall activation{};
-  bool normalize = false, centered = true;
-  float epsilon = 1e-5F;
-  bool keeps_moments = false;
-  bool normalize_result = false, result_centered = true;
-  float result_epsilon = 1e-5F;
-  bool operator==(const FeedForward&) const = default;
-
-  static constexpr const char* kName = "FeedForward";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("", op.activation);
-    f("normalize", op.normalize, false);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon, 1e-5F);
-    f("keeps_moments", op.keeps_moments, false);
-    f("normalize_result", op.normalize_result, false);
-    f("result_centered", op.result_centered, true);
-    f("result_epsilon", op.result_epsilon, 1e-5F);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kFeedFirstWeights = 1, kFeedWeights = 2, kFeedFirstBias = 3, kFeedBias = 4, kFeedResidual = 5, kFeedScale = 6,
-                        kFeedShift = 7;
-
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
 // the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
@@ -746,7 +715,6 @@ struct Fused {
   X(Conv)                 \
   X(MatMul)               \
   X(NormalizedMatMul)     \
-  X(FeedForward)          \
   X(Pool)                 \
   X(PoolIndices)          \
   X(MaxUnpool)            \

@@ -1,4 +1,4 @@
-// Moments of rows as Moments and FeedForward give them.
+// Moments of rows as Moments gives them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Steps of the references of rOperators that are products of rows with more around them (FeedForward, SelfAttention).
+// Steps of the references of rOperators that are products of rows with more around them (SelfAttention).
 #pragma once
 
 #include <vector>

@@ -12,27 +12,6 @@
 #include "kernels/tile/product_phases.h"
 
 namespace tamp::kernels::staged {
-namespace {
-
-// A product of the first two operands and the first result, with an epilogue of what the rOperator has as operands and attribute.
-ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCall& activation, size_t bias, size_t residual) {
-  ROperator product;
-  product.name = rop.name;
-  product.attrs = std::move(attrs);
-  product.inputs = {rop.inputs[0], rop.inputs[1]};
-  product.outputs = {rop.outputs[0]};
-  product.epilogue.activation = activation.kind;
-  product.epilogue.a = activation.a;
-  product.epilogue.b = activation.b;
-  product.epilogue.bias = operand(rop, bias);
-  product.epilogue.residual = operand(rop, residual);
-  return product;
-}
-
-}
-
-}  // namespace
-
 const TileSums* sums_of(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
   return steps && steps->count() == 2 && steps->as<Conv>(0) && steps->feeds(0, 1) ? steps->as<TileSums>(1) : nullptr;

@@ -18,7 +18,7 @@ namespace tamp::passes {
 namespace {
 
 // The rows that a Normalize puts side by side, if it takes each row of its operand once: its result's row-major order of them.
-std::optional<std::vector<int64_t>> order_of(const Graph& graph, const ROperator& rop) {
+std::optional<std::vector<int64_t>> order_of_rows(const Graph& graph, const ROperator& rop) {
   if (!std::holds_alternative<Normalize>(rop.attrs) || !operand(rop, kNormalizeRows).valid()) return std::nullopt;
   const Tensor &x = graph.tensor(rop.inputs[0]), &table = graph.tensor(rop.inputs[kNormalizeRows]);
   if (table.shape.size() != 2 || table.shape[1] < 2) return std::nullopt;
@@ -222,7 +222,7 @@ class Ordering {
 bool order_one(Graph& graph) {
   const Uses uses = uses_of(graph);
   for (size_t at = graph.rops.size(); at-- > 0;) {
-    std::optional<std::vector<int64_t>> order = order_of(graph, graph.rops[at]);
+    std::optional<std::vector<int64_t>> order = order_of_rows(graph, graph.rops[at]);
     if (!order) continue;
     RowsOfStage stage(graph, uses, static_cast<int64_t>(order->size()));
     if (!stage.take(graph.rops[at].inputs[0])) continue;

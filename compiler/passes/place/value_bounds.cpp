@@ -301,7 +301,6 @@ class Bounds {
   // Whether a product may round its operands and its weights to fp16.
   bool may_compute(const ROperator& rop) {
     if (std::holds_alternative<Fused>(rop.attrs)) return steps_may_compute(rop);
-    if (std::holds_alternative<FeedForward>(rop.attrs)) return feed_keeps(rop);
     if (!is_product(rop)) return true;
     const std::vector<TensorId> operands = rounded_operands(graph_, rop);
     const bool normalizes = std::holds_alternative<SelfAttention>(rop.attrs);
@@ -423,36 +422,6 @@ class Bounds {
     const auto* const matmul = std::get_if<MatMul>(&rop.attrs);
     return lies_in_rows(tensor, bound.elements) && !(matmul && matmul->trans_a);
   }
-  // The same of the rows between the two products, which a FeedForward keeps to itself.
-  bool feed_keeps(const ROperator& rop) {
-    const auto& op = std::get<FeedForward>(rop.attrs);
-    const std::optional<Weights> first = feed_weights(rop, kFeedFirstWeights, kFeedFirstBias),
-                                 second = feed_weights(rop, kFeedWeights, kFeedBias);
-    if (!op.normalize || !first || !second) return true;  // its bodies look at its weights
-    const Bound hidden = hidden_of_feed(rop, op, *first);
-    const Bound sum = sum_of_feed(rop, hidden, *second);
-    return (keeps(hidden.terms) || loses_little(*second, sum)) && fp16_holds_weights(*second, hidden, operand(rop, kFeedResidual));
-  }
-  std::optional<Weights> feed_weights(const ROperator& rop, size_t weights, size_t bias) const {
-    const TensorId id = rop.inputs[weights];
-    if (!is_f32_constant(graph_, id) || graph_.tensor(id).shape.size() != 2) return std::nullopt;
-    return Weights{id, graph_.tensor(id).shape[1], true, 1, operand(rop, bias)};
-  }
-  Bound hidden_of_feed(const ROperator& rop, const FeedForward& op, const Weights& first) {
-    Bound in = of(rop.inputs[0]);
-    if (op.normalize) in = normalised(static_cast<double>(graph_.tensor(rop.inputs[0]).shape.back()), in, op.epsilon);
-    Bound hidden = times(in, first, in.elements > 0);
-    activate(hidden, op.activation.kind, std::abs(static_cast<double>(op.activation.a)), std::abs(static_cast<double>(op.activation.b)));
-    return hidden;
-  }
-  // Of a FeedForward's result, as if it were not normalised; nothing is said of its magnitude.
-  Bound sum_of_feed(const ROperator& rop, const Bound& hidden, const Weights& second) {
-    Bound sum = times(hidden, second, false);
-    add_term(sum, operand(rop, kFeedResidual));
-    sum.magnitude = kUnbounded;
-    return sum;
-  }
-
   // Of a constant, as if it were one row.
   Bound of_constant(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
@@ -605,18 +574,6 @@ class Bounds {
       const Tensor& rows = graph_.tensor(rop.inputs[0]);
       Bound bound = normalised(static_cast<double>(rows.shape.back()), of(rop.inputs[0]), op->epsilon);
       if (!lies_in_rows(rows, bound.elements)) bound.elements = 0;
-      return bound;
-    }
-    if (const auto* op = std::get_if<FeedForward>(&rop.attrs)) {
-      if (output != 0) return {};
-      const std::optional<Weights> first = feed_weights(rop, kFeedFirstWeights, kFeedFirstBias),
-                                   second = feed_weights(rop, kFeedWeights, kFeedBias);
-      const Bound sum = first && second ? sum_of_feed(rop, hidden_of_feed(rop, *op, *first), *second) : Bound();
-      if (!op->normalize_result) return sum;
-      const Tensor& z = graph_.tensor(rop.outputs[0]);
-      Bound bound =
-          normalised(static_cast<double>(z.shape.back()), sum, op->result_epsilon, operand(rop, kFeedScale), operand(rop, kFeedShift));
-      if (!lies_in_rows(z, bound.elements)) bound.elements = 0;
       return bound;
     }
     if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs)) {
