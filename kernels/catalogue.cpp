@@ -99,9 +99,7 @@ const Family& family(const std::string& name) {
   TAMP_CHECK(false, "no rKernel family '" + name + "'");
 }
 
-std::vector<FusionPattern> fusions() {
-  return {feed_forwards(), normalised_feed_forwards(), normalized_patches(), pointwise_pairs()};
-}
+std::vector<FusionPattern> fusions() { return {feed_forwards(), normalised_feed_forwards(), normalized_patches(), pointwise_pairs()}; }
 
 std::vector<RKernel> candidates(const Request& request) {
   std::vector<RKernel> all;

@@ -1,5 +1,5 @@
-// A family turns rOperators into rKernels: it lists the legal candidates, packs their weights, and states the memory that each rTask touches.
-// kernels/<folder>/<family>.cuh holds the device code, kernels/<folder>/<family>.cpp the functions of this interface.
+// A family turns rOperators into rKernels: it lists the legal candidates, packs their weights, and states the memory that each rTask
+// touches. kernels/<folder>/<family>.cuh holds the device code, kernels/<folder>/<family>.cpp the functions of this interface.
 #pragma once
 
 #include <optional>

@@ -12,8 +12,7 @@ namespace {
 // A convolution that is nothing but a product with constants and a bias.
 bool is_plain_conv(const Graph& graph, const ROperator& rop) {
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
-  if (!conv || has_prologue(*conv) || conv->group != 1 || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1]))
-    return false;
+  if (!conv || has_prologue(*conv) || conv->group != 1 || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;
   const Tensor& made = graph.tensor(rop.outputs[0]);
   return made.dtype == DType::f32 && made.shape.size() == 4 && made.shape[1] % 4 == 0 && made.shape[1] > 0 &&
          passes::is_row_or_none(graph, rop.epilogue.bias, made.shape[1]) && !rop.epilogue.residual.valid() &&

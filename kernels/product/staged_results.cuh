@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/product/staged_args.cuh"
-#include "kernels/tile/staged_math.cuh"
 #include "kernels/product/stages.cuh"
+#include "kernels/tile/staged_math.cuh"
 #include "kernels/vdevice/memory.cuh"
 
 namespace rk {

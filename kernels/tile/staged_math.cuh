@@ -2,9 +2,9 @@
 #pragma once
 
 #include "kernels/tile/tile_product.cuh"
-#include "kernels/vdevice/values.cuh"
 #include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/values.cuh"
 #include "kernels/vdevice/wgmma.cuh"
 
 namespace rk {

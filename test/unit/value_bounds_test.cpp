@@ -196,7 +196,8 @@ TEST_CASE("what a fused MLP keeps to itself in fp16 follows the same rule") {
     b = const f32[64,32]
     d = const f32[32]
     z = Fused(x, a, b)" +
-                 operand + R"() {title=MLP, steps=[n = Normalize(i0) {axes=[1], epsilon=1e-5} -> f32[16,32]; h = MatMul(n, i1) epilogue{act=)" + act +
+                 operand +
+                 R"() {title=MLP, steps=[n = Normalize(i0) {axes=[1], epsilon=1e-5} -> f32[16,32]; h = MatMul(n, i1) epilogue{act=)" + act +
                  R"(} -> f32[16,64]; s = MatMul(h, i2))" + epilogue + R"( -> f32[16,32]; outputs(s)]} -> f32[16,32]
     outputs(z)
   )");
