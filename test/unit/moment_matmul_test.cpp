@@ -132,16 +132,16 @@ TEST_CASE("a product between two normalisations takes moments and gives them") {
   g = const f32[64]
   p = MatMul(x, w) -> f32[2,3,64]
   n = Normalize(p) {axes=[2]} -> f32[2,3,64]
-  q = MatMul(n, w) epilogue{residual=p} -> f32[2,3,64]
+  q = MatMul(n, w) -> f32[2,3,64]
   o = Normalize(q, g, g) {axes=[2]} -> f32[2,3,64]
   y = MatMul(o, w) epilogue{act=relu} -> f32[2,3,64]
   outputs(y)
 )");
-  CHECK(by_moments(made) == 2);
+  CHECK(by_moments(made) == 3);
   const auto inner = moment_steps(made.rops[1]);
   REQUIRE(inner);
   CHECK((inner->normalize && inner->kept.valid()));
-  CHECK(inner->product.epilogue.residual == made.rops[0].outputs[0]);
+  CHECK(inner->taken == made.rops[0].outputs[1]);
 }
 
 TEST_CASE("in tf32 the product behind a normalisation reads rows that the product in front has rounded") {

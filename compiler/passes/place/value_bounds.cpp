@@ -648,6 +648,23 @@ const WeightNorms& WeightNormsCache::of(const Tensor& weights, int64_t rows, boo
   return at->second;
 }
 
+namespace {
+
+// As reads_of, but an operand counts as often as steps of a Fused read it: rows may be multiplied, and added to the product as well.
+std::vector<TensorId> all_reads_of(const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  if (!steps) return reads_of(rop);
+  std::vector<TensorId> reads;
+  for (const ROperator& step : steps->body().rops) {
+    for (const TensorId id : reads_of(step)) {
+      if (steps->maker_of(id) == nullptr) reads.push_back(steps->outside(id));
+    }
+  }
+  return reads;
+}
+
+}  // namespace
+
 HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
   Bounds bounds(placed, norms);
   HalfUse use;
@@ -670,7 +687,7 @@ HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
       const bool beside = std::holds_alternative<Normalize>(rop.attrs) && may(rop.inputs[0]) && may(rop.outputs[0]) &&
                           by_moments[placed.tensor(rop.inputs[0]).place.buffer.index()];
       const bool carries = (moves(rop) && may(rop.outputs[0])) || beside;
-      std::vector<TensorId> reads = reads_of(rop);
+      std::vector<TensorId> reads = all_reads_of(rop);
       if (carries) reads.clear();
       if (use.rops[i]) {
         for (const TensorId id : rounded) reads.erase(std::find(reads.begin(), reads.end(), id));
