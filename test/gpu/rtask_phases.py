@@ -14,7 +14,7 @@ The program is built and traced once for each place, with the stamp that says wh
 Only rOperators whose name contains a WORD are printed. A line that the source does not have is an error, not a place that changes nothing."""
 import argparse, collections, json, pathlib, shutil, statistics, subprocess, tempfile
 
-BODY = "template <class Veu, class Product, class Results>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
+BODY = "template <class Veu, TileSums Product, TileResults<Veu, Product> Results>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
 STAMP = """template <class Veu>
 struct Slot;
 template <class Veu>
