@@ -170,6 +170,12 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.close(";");
   w.blank();
   w.line("// They are templates of rk, further below, and found there because the task is of rk.");
+  // The model's own namespace must not be found in a body's place.
+  const auto is_hidden = [&](const BodyName& body) { return body.phase->body == "rk::" + plan.options.name; };
+  if (std::any_of(plan.bodies.begin(), plan.bodies.end(), is_hidden)) {
+    w.line("template <class...>");
+    w.line("void {}();", plan.options.name);
+  }
   for (const BodyName& body : plan.bodies) emit_body(w, body, "void " + body.name);
 }
 
