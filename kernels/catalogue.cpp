@@ -22,8 +22,10 @@
 #include "kernels/pool/pool_indices.h"
 #include "kernels/product/direct.h"
 #include "kernels/product/gemv.h"
+#include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/implicit_gemm.h"
 #include "kernels/product/matmul_direct.h"
+#include "kernels/product/split_k_normalize.h"
 #include "kernels/product/staged_conv.h"
 #include "kernels/recurrent/recurrent_direct.h"
 #include "kernels/recurrent/recurrent_gang.h"
@@ -99,7 +101,9 @@ const Family& family(const std::string& name) {
   TAMP_CHECK(false, "no rKernel family '" + name + "'");
 }
 
-std::vector<FusionPattern> fusions() { return {feed_forwards(), normalised_feed_forwards(), normalized_patches(), pointwise_pairs()}; }
+std::vector<FusionPattern> fusions() {
+  return {feed_forwards(), normalised_feed_forwards(), normalized_patches(), products_with_prologue(), normalized_products(), pointwise_pairs()};
+}
 
 std::vector<RKernel> candidates(const Request& request) {
   std::vector<RKernel> all;

@@ -29,11 +29,12 @@ struct FusionRegion {
 };
 
 // When the pipeline asks for regions (passes/passes.cpp says what has been done before).
-enum class FusionTime : uint8_t { rows, maps };
+enum class FusionTime : uint8_t { rows, products, maps };
 
 struct FusionPattern {
   std::string title;  // of the Fused, for people
   FusionTime when = FusionTime::rows;
+  bool needs_estimate = false;  // each Fused must be one that the family estimates before tensors have places
   // The least gain of fusing: estimates know neither the cost of a further body in the program nor their own error.
   double least_us_of_kind = 0, least_us_of_region = 0, least_us_of_all = 0;
   // All regions that the family's body takes, in the order of the graph. No rOperator is in two of them.

@@ -5,8 +5,8 @@
 #include "compiler/passes/fuse/fuse_depthwise.h"
 #include "compiler/passes/fuse/fuse_elementwise.h"
 #include "compiler/passes/fuse/fuse_epilogue.h"
-#include "compiler/passes/fuse/fuse_prologue.h"
 #include "compiler/passes/fuse/fuse_regions.h"
+#include "compiler/passes/fuse/fuse_rows.h"
 #include "compiler/passes/fuse/fuse_self_attention.h"
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
@@ -50,16 +50,19 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto step = [estimator](Graph graph) { return step_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
-  const auto rows = [estimator, graph_estimator, rounds](const Graph& graph) {
-    return fuse_rows(graph, estimator, graph_estimator, rounds);
+  const auto fusions_of = [&](FusionTime when) {
+    std::vector<FusionPattern> patterns = fusions;
+    std::erase_if(patterns, [when](const FusionPattern& pattern) { return pattern.when != when; });
+    return patterns;
+  };
+  const auto rows = [products = fusions_of(FusionTime::products), estimator, graph_estimator, rounds](const Graph& graph) {
+    return fuse_rows(graph, products, estimator, graph_estimator, rounds);
   };
   const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto fuse = [&](FusionTime when) {
-    return [when, graph_estimator, fusions](Graph graph) {
-      for (const FusionPattern& pattern : fusions) {
-        if (pattern.when == when) graph = fuse_regions(std::move(graph), pattern, graph_estimator);
-      }
+    return [patterns = fusions_of(when), estimator, graph_estimator](Graph graph) {
+      for (const FusionPattern& pattern : patterns) graph = fuse_regions(std::move(graph), pattern, graph_estimator, estimator);
       return graph;
     };
   };

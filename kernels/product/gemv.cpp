@@ -345,7 +345,7 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
                          {"COLUMNS", std::to_string(row.columns)},
                          {"CHUNK_K", std::to_string(row.narrow ? row.chunk_k() : 0)},
                          {"ONE", row.narrow && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
-                         {"ACTIVATION", activation_text(request.rop.epilogue.activation)},
+                         {"ACTIVATION", activation_text(last_step(request.rop).epilogue.activation)},
                          {"RESIDUAL", residual_of(p)}};
   phase.args = args_of(request, p, tile.config, row.packed_k(), row.groups, null_arg());
   if (is_of_rows(request.rop)) {

@@ -6,31 +6,27 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
-#include "kernels/product/numbers.cuh"
 #include "kernels/tile/chain.h"
 
 namespace tamp::kernels {
 namespace {
 
-const PrologueMatMul& attributes_of(const ROperator& rop) { return std::get<PrologueMatMul>(rop.attrs); }
-
 // The steps of the rows; one that copies X0 where there are none. Not a value: too many, or of functions with long code.
-std::optional<Chain> chain_of_rows(const Graph& graph, const ROperator& rop) {
-  const PrologueMatMul& op = attributes_of(rop);
-  if (op.steps.empty()) return copy_chain(rop.inputs[kPrologueRows]);
-  std::optional<Chain> chain = make_chain(graph, rop.inputs, op.steps);
+std::optional<Chain> chain_of_rows(const Graph& graph, const StepsOfRows& of) {
+  if (!of.chain) return copy_chain(of.steps.input(0, 0));
+  std::vector<TensorId> operands;
+  for (size_t i = 0; i < of.steps.step(0).inputs.size(); ++i) operands.push_back(of.steps.input(0, i));
+  std::optional<Chain> chain = make_chain(graph, operands, of.chain->steps);
   const bool fits = chain && has_static_steps(*chain) && static_cast<int64_t>(chain->inputs.size()) <= rk::kGemvOperands;
   return fits ? chain : std::nullopt;
 }
 
 // What the body reads of memory for the rows, of a rOperator that has such a chain.
 std::vector<TensorId> operands_of_rows(const Graph& graph, const ROperator& rop) {
-  std::optional<Chain> chain = chain_of_rows(graph, rop);
+  std::optional<Chain> chain = chain_of_rows(graph, *steps_of_rows(rop));
   TAMP_CHECK(chain.has_value(), "rows of '" + rop.name + "'");
   return std::move(chain->inputs);
 }
-
-bool is_absent_or_constant(const Graph& graph, TensorId id) { return !id.valid() || is_f32_constant(graph, id); }
 
 int64_t turns_of(int64_t k) { return ceil_div(k, rk::kGemvLaneK * rk::kComputeWarps * rk::kWarp); }
 
@@ -42,14 +38,14 @@ bool has_aligned_fours(const Tensor& tensor) {
          is_aligned(tensor.place.offset) && std::all_of(rows.begin(), rows.end(), is_aligned);
 }
 
-const char* norm_of(const PrologueMatMul& op) {
-  if (!op.normalize) return "rk::kGemvAsIs";
-  return op.centered ? "rk::kGemvCentred" : "rk::kGemvScaled";
+const char* norm_of(const Normalize* op) {
+  if (!op) return "rk::kGemvAsIs";
+  return op->centered ? "rk::kGemvCentred" : "rk::kGemvScaled";
 }
 
 }  // namespace
 
-bool is_of_rows(const ROperator& rop) { return std::holds_alternative<PrologueMatMul>(rop.attrs); }
+bool is_of_rows(const ROperator& rop) { return steps_of_rows(rop).has_value(); }
 
 std::vector<int64_t> offsets_of_rows(const Tensor& tensor) {
   std::vector<int64_t> offsets = {0};
@@ -64,28 +60,26 @@ std::vector<int64_t> offsets_of_rows(const Tensor& tensor) {
 }
 
 std::optional<Product> unplaced_product_of_rows(const Graph& graph, const ROperator& rop) {
-  const PrologueMatMul& op = attributes_of(rop);
-  const Shape &rows = graph.tensor(rop.inputs[kPrologueRows]).shape, &out = graph.tensor(rop.outputs[0]).shape;
-  const TensorId bias = rop.epilogue.bias;
-  if (!is_f32_constant(graph, rop.inputs[0]) || !is_absent_or_constant(graph, bias)) return std::nullopt;
-  for (const size_t i : {kPrologueScale, kPrologueShift}) {
-    if (!is_absent_or_constant(graph, operand(rop, i))) return std::nullopt;
-  }
-  if (!chain_of_rows(graph, rop)) return std::nullopt;
+  const StepsOfRows of = *steps_of_rows(rop);
   Product p;
-  p.in = rop.inputs[kPrologueRows];
-  p.weights = rop.inputs[0];
+  p.in = of.steps.input(0, 0);
+  p.weights = of.weights();
   p.out = rop.outputs[0];
-  p.residual = rop.epilogue.residual;
-  p.residual_after_activation = rop.epilogue.residual_after_activation;
-  p.epilogue_bias = bias;
-  p.alpha = op.alpha;
+  p.residual = of.residual();
+  p.residual_after_activation = of.product_step().epilogue.residual_after_activation;
+  p.epilogue_bias = of.bias();
+  p.alpha = of.product->alpha;
+  const Shape &rows = graph.tensor(p.in).shape, &out = graph.tensor(p.out).shape;
+  if (!is_f32_constant(graph, p.weights) || graph.tensor(p.weights).shape.size() != 2 || !chain_of_rows(graph, of)) return std::nullopt;
+  for (const TensorId id : {of.bias(), of.scale(), of.shift()}) {
+    if (id.valid() && !is_f32_constant(graph, id)) return std::nullopt;
+  }
   p.in_channels = rows.back();
   p.channels = out.back();
   if (element_count(rows) == 0 || p.channels == 0) return std::nullopt;
   p.pixels[0] = element_count(rows) / p.in_channels;
-  p.weight_stride_n = op.trans_b ? p.in_channels : 1;
-  p.weight_stride_channel = op.trans_b ? 1 : p.channels;
+  p.weight_stride_n = of.product->trans_b ? p.in_channels : 1;
+  p.weight_stride_channel = of.product->trans_b ? 1 : p.channels;
   if (p.rows() > rk::kGemvRows || p.channels >= INT32_MAX / 2) return std::nullopt;
   return p;
 }
@@ -114,8 +108,9 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 }
 
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
-  const auto values = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(operand(rop, i))) : nullptr; };
-  const float *const scale = values(kPrologueScale), *const shift = values(kPrologueShift);
+  const StepsOfRows of = *steps_of_rows(rop);
+  const auto values = [&](TensorId id) { return id.valid() ? f32_data(graph.tensor(id)) : nullptr; };
+  const float *const scale = values(of.scale()), *const shift = values(of.shift());
   double shifted = 0;
   for (size_t k = 0; k < column.size(); ++k) {
     if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];
@@ -131,11 +126,11 @@ int64_t operand_bytes_of_rows(const Graph& graph, const ROperator& rop) {
 }
 
 double rows_us(const Request& request, int64_t rows, int64_t k) {
-  const PrologueMatMul& op = attributes_of(request.rop);
+  const StepsOfRows of = *steps_of_rows(request.rop);
   const int64_t turns = ceil_div(rows * turns_of(k), rk::kGemvFours);
   double us = static_cast<double>(turns - 1) * request.vdevice.cost("gemv.sums_turn_us");
-  if (op.normalize) us += request.vdevice.cost("gemv.rows_us");
-  if (!op.steps.empty()) us += request.vdevice.cost("gemv.chain_us");
+  if (of.normalize) us += request.vdevice.cost("gemv.rows_us");
+  if (of.chain) us += request.vdevice.cost("gemv.chain_us");
   return us;
 }
 
@@ -169,7 +164,8 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"WORDS", "0"},
                                                          {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
   phase.args_type = "rk::GemvOfRowsArgs";
-  const TensorId out = request.rop.outputs[0], residual = request.rop.epilogue.residual;
+  const std::optional<StepsOfRows> of = steps_of_rows(request.rop);
+  const TensorId out = request.rop.outputs[0], residual = of ? of->residual() : request.rop.epilogue.residual;
   phase.may_publish = {words_use(request.graph, out, rk::kGemvOutBit, "rk::kGemvOutWords")};
   if (residual.valid()) phase.may_await.push_back(words_use(request.graph, residual, rk::kGemvResidualBit, "rk::kGemvResidualWords"));
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
@@ -184,14 +180,14 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
 }
 
 void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase) {
-  const PrologueMatMul& op = attributes_of(request.rop);
-  const std::optional<Chain> chain = chain_of_rows(request.graph, request.rop);
+  const StepsOfRows of = *steps_of_rows(request.rop);
+  const std::optional<Chain> chain = chain_of_rows(request.graph, of);
   TAMP_CHECK(chain.has_value(), "rows of '" + request.rop.name + "'");
   RowOperands operands;
   operands.tensors = chain->inputs;
-  operands.norm = norm_of(op);
+  operands.norm = norm_of(of.normalize);
   operands.constants = chain->constants;
-  operands.epsilon = op.epsilon;
+  operands.epsilon = (of.normalize ? *of.normalize : Normalize{}).epsilon;
   operands.offsets.assign(static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows), 0);
   for (size_t i = 0; i < chain->inputs.size(); ++i) {
     const Tensor& x = request.graph.tensor(chain->inputs[i]);
@@ -201,7 +197,7 @@ void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phas
     std::copy(of_rows.begin(), of_rows.end(), operands.offsets.begin() + static_cast<std::ptrdiff_t>(i) * rk::kGemvRows);
     operands.k_strides.push_back(x.place.strides.back());
   }
-  if (!op.steps.empty()) {
+  if (of.chain) {
     operands.steps = "rk::GemvSteps<" + std::to_string(chain->temporaries);
     for (const ChainStep& step : chain->steps) operands.steps += ", " + step_text(step);
     operands.steps += ">";
@@ -215,7 +211,8 @@ void append_rows_accesses(const Graph& graph, const ROperator& rop, int64_t begi
   low.back() = begin;
   high.back() = end;
   append_box(graph, rop.outputs[0], low, high, out.writes);
-  if (rop.epilogue.residual.valid()) append_box(graph, rop.epilogue.residual, low, high, out.reads);
+  const TensorId residual = steps_of_rows(rop)->residual();
+  if (residual.valid()) append_box(graph, residual, low, high, out.reads);
 }
 
 }  // namespace tamp::kernels

@@ -1,5 +1,5 @@
 // The product of gemv.cuh with all rows in shared memory at once, which is faster than in pieces, and with rows that each rTask makes of
-// its operands for itself (PrologueMatMul, compiler/ir/ops.h), so that there is no level of the program for them:
+// its operands for itself (gemv_of_rows.h), so that there is no level of the program for them:
 //   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
 //   x[m][k] = f(in0[m][k], in1[m][k], ..), less the row's mean where NORM is kGemvCentred
 //   factor[m] = 1 / sqrt(mean over k of x[m][k]^2 + epsilon); 1 where NORM is kGemvAsIs

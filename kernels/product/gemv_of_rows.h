@@ -1,4 +1,4 @@
-// What gemv.cpp needs to know of a PrologueMatMul (compiler/ir/ops.h), whose body is gemv_of_rows.cuh.
+// A product of few rows that makes its rows itself, by elementwise steps, a normalisation or both; its body is gemv_of_rows.cuh.
 #pragma once
 
 #include <optional>
@@ -6,12 +6,33 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/fused.h"
+#include "compiler/ir/fusion.h"
 #include "kernels/family.h"
+#include "kernels/product/numbers.cuh"
 #include "kernels/tile/product.h"
 
 namespace tamp::kernels {
 
-bool is_of_rows(const ROperator& rop);  // whether it is a PrologueMatMul
+FusionPattern products_with_prologue();
+
+// The steps of Y = act(N(f(X0, X1, ..)) * W + bias + R). `chain` is f and `normalize` N along the last dimension; one of them may be null.
+struct StepsOfRows {
+  FusedView steps;
+  const Elementwise* chain;
+  const Normalize* normalize;
+  const MatMul* product;
+
+  const ROperator& product_step() const { return steps.step(steps.count() - 1); }
+  TensorId scale() const { return normalize ? steps.input(steps.count() - 2, 1) : TensorId(); }
+  TensorId shift() const { return normalize ? steps.input(steps.count() - 2, 2) : TensorId(); }
+  TensorId weights() const { return steps.input(steps.count() - 1, 1); }
+  TensorId bias() const { return steps.bias(steps.count() - 1); }
+  TensorId residual() const { return steps.residual(steps.count() - 1); }
+};
+// None if the rOperator is another.
+std::optional<StepsOfRows> steps_of_rows(const ROperator& rop);
+bool is_of_rows(const ROperator& rop);
 
 // The product with the rows; none where no body computes it. `in` is the first operand of the rows. Its strides are not set: the body finds
 // each row of each tensor by a table. The first function is for tensors without places.
@@ -42,7 +63,7 @@ struct RowOperands {
 // Makes the phase of a gemv, whose arguments are those of all of k in one piece, one of gemv_of_rows.cuh.
 void add_rows_phase(const RowOperands& operands, const Request& request, int64_t rows, int64_t piece_k, Phase& phase);
 
-// The same for a PrologueMatMul.
+// The same for a product that makes its rows itself.
 void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase);
 
 void append_rows_accesses(const Graph& graph, const ROperator& rop, int64_t begin, int64_t end, Accesses& out);  // of columns [begin, end)

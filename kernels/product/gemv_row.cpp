@@ -22,15 +22,12 @@ constexpr int64_t kMostColumns = 16, kFewColumns = 4;        // of a chunk; fewe
 constexpr int64_t kTileColumns = 8, kMostTiles = 4;          // of products on tensor cores; of a chunk
 constexpr int64_t kMoreGroups = 3;  // so many numbers of groups are tried, from the least that lets all rTasks run at once
 
-bool is_centred(const ROperator& rop) {
-  const auto* const op = std::get_if<PrologueMatMul>(&rop.attrs);
-  return op != nullptr && op->normalize && op->centered;
+const Normalize* normalize_of(const ROperator& rop) {
+  const std::optional<StepsOfRows> of = steps_of_rows(rop);
+  return of ? of->normalize : nullptr;
 }
 
-bool normalises(const ROperator& rop) {
-  const auto* const op = std::get_if<PrologueMatMul>(&rop.attrs);
-  return op != nullptr && op->normalize;
-}
+bool is_centred(const ROperator& rop) { return normalize_of(rop) && normalize_of(rop)->centered; }
 
 // Cuts k into as few chunks as fit a stage; false where none do. A chunk has as many k for each warp, and all chunks are of one size: k
 // that are cut so that much of the last chunk is empty are not cut.
@@ -151,9 +148,8 @@ Cost row_cost(const Request& request, const RowTile& tile, double operand_bytes,
   const int64_t chunks = tile.groups * tile.pieces;
   cost.weight_bytes = static_cast<double>(chunks * tile.chunk_bytes());
   cost.latency_us = d.cost("gemv.row_us") + static_cast<double>(chunks) * d.cost("gemv.row_chunk_us");
-  if (normalises(request.rop)) cost.latency_us += d.cost("gemv.row_norm_us");
-  if (const auto* const op = std::get_if<PrologueMatMul>(&request.rop.attrs); op != nullptr && !op->steps.empty())
-    cost.latency_us += d.cost("gemv.chain_us");
+  if (normalize_of(request.rop)) cost.latency_us += d.cost("gemv.row_norm_us");
+  if (const std::optional<StepsOfRows> of = steps_of_rows(request.rop); of && of->chain) cost.latency_us += d.cost("gemv.chain_us");
   cost.early_us = d.cost("gemv.row_early_us");
   return cost;
 }

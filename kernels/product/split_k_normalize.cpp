@@ -18,12 +18,15 @@ namespace {
 constexpr int64_t kConstants = 3;   // rows of values in the ring: bias, scale, shift
 constexpr int64_t kMostLoads = 16;  // of a thread at a time, of parts; more do not fit its registers
 
-TensorId sum_of(const ROperator& rop) { return rop.outputs.size() > 1 ? rop.outputs[1] : TensorId(); }
+TensorId sum_of(const ROperator& rop) { return normalized_product_steps(rop)->output(0); }
+TensorId residual_of(const ROperator& rop) { return normalized_product_steps(rop)->residual(0); }
+TensorId scale_of(const ROperator& rop) { return normalized_product_steps(rop)->input(1, 1); }
+TensorId shift_of(const ROperator& rop) { return normalized_product_steps(rop)->input(1, 2); }
 
 // The tensors that the body reads or writes row by row.
 std::vector<TensorId> tensors_of_rows(const ROperator& rop) {
   std::vector<TensorId> ids = {rop.outputs[0]};
-  for (const TensorId id : {sum_of(rop), operand(rop, kNormalizedResidual)}) {
+  for (const TensorId id : {sum_of(rop), residual_of(rop)}) {
     if (id.valid()) ids.push_back(id);
   }
   return ids;
@@ -70,17 +73,11 @@ Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t t
 
 }  // namespace
 
-bool is_normalized(const ROperator& rop) { return std::holds_alternative<NormalizedMatMul>(rop.attrs); }
-
 ROperator product_before_normalize(const ROperator& rop) {
-  const auto& op = std::get<NormalizedMatMul>(rop.attrs);
-  ROperator matmul;
-  matmul.name = rop.name;
-  matmul.attrs = MatMul{false, op.trans_b, op.alpha, 1};
-  matmul.inputs = {rop.inputs[0], rop.inputs[1]};
-  matmul.outputs = {rop.outputs.back()};
-  matmul.epilogue.bias = operand(rop, kNormalizedBias);
-  return matmul;
+  ROperator product = normalized_product_steps(rop)->alone(0);
+  product.outputs = {rop.outputs.back()};
+  product.epilogue.residual = {};
+  return product;
 }
 
 bool takes_normalize(const Request& request) {
@@ -88,8 +85,8 @@ bool takes_normalize(const Request& request) {
   const int64_t columns = graph.tensor(rop.outputs[0]).shape.back();
   if (kConstants * 4 * columns > vdevice.weight_stage_bytes || !std::has_single_bit(static_cast<uint64_t>(vdevice.compute_threads)))
     return false;
-  for (const size_t i : {kNormalizedScale, kNormalizedShift}) {
-    if (operand(rop, i).valid() && graph.tensor(operand(rop, i)).role != Role::constant) return false;
+  for (const TensorId id : {scale_of(rop), shift_of(rop)}) {
+    if (id.valid() && graph.tensor(id).role != Role::constant) return false;
   }
   for (const TensorId id : tensors_of_rows(rop)) {
     if (!is_plain_values(graph.tensor(id)) || !row_stride(graph.tensor(id), 4)) return false;
@@ -102,7 +99,7 @@ int64_t normalized_rows_of(const ShapedVDevice& vdevice, const Product& product)
 
 std::optional<Phase> normalize_phase(const Request& request, const Product& p, int64_t splits) {
   const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);
-  const auto& op = std::get<NormalizedMatMul>(rop.attrs);
+  const Normalize& op = *normalized_product_steps(rop)->as<Normalize>(1);
   const std::optional<RowThreads> threads = threads_of(vdevice, p, splits);
   if (!threads) return std::nullopt;
   Phase phase;
@@ -116,7 +113,7 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
     phase.template_args.emplace_back("Out", value_type(out));
   }
   phase.args_type = "rk::SplitKNormalizeArgs";
-  const TensorId residual = operand(rop, kNormalizedResidual);
+  const TensorId residual = residual_of(rop);
   const int64_t rows = normalized_rows_of(vdevice, p);
   phase.args = {{"partial", ArgValue{ScratchArg{0}}},
                 {"residual", tensor_arg(residual)},
@@ -143,8 +140,8 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
 
 Bytes pack_normalize(const Graph& graph, const ROperator& rop, const Product& product) {
   std::vector<float> values = bias_of(graph, product);
-  append_columns(graph, operand(rop, kNormalizedScale), product.channels, 1, values);
-  append_columns(graph, operand(rop, kNormalizedShift), product.channels, 0, values);
+  append_columns(graph, scale_of(rop), product.channels, 1, values);
+  append_columns(graph, shift_of(rop), product.channels, 0, values);
   Bytes bytes(values.size() * 4);
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -157,7 +154,7 @@ void normalize_accesses(const Graph& graph, const ROperator& rop, const Product&
   for (const TensorId id : tensors_of_rows(rop)) {
     const int64_t stride = *row_stride(graph.tensor(id), 4);
     const Region rows{id, {graph.tensor(id).place.offset + first * stride, last - first, stride, columns}};
-    (id == operand(rop, kNormalizedResidual) ? out.reads : out.writes).push_back(rows);
+    (id == residual_of(rop) ? out.reads : out.writes).push_back(rows);
   }
 }
 

@@ -1,4 +1,4 @@
-// Second phase of a product whose k was split and whose rows are normalised (NormalizedMatMul of compiler/ir/ops.h):
+// Second phase of a product whose k was split and whose rows are normalised (split_k_normalize.h):
 //   sum[m][n] = partial[0][m][n] + partial[1][m][n] + .. + bias[n] + residual[m][n]
 //   out[m][n] = (sum[m][n] - mean of row m) / sqrt(variance of row m + epsilon) * scale[n] + shift[n]
 // Parts are added in this order, so the result does not depend on which vEU was first. 2^n threads share a row, as in normalize_rows.cuh;

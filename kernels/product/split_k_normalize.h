@@ -1,15 +1,20 @@
-// The second phase of a NormalizedMatMul, split_k_normalize.cuh: adds up the parts of a product, and normalises its rows.
+// A product with normalised rows, whose second phase, split_k_normalize.cuh, adds up the parts of the product and normalises its rows.
 #pragma once
 
 #include <optional>
 
+#include "compiler/ir/fused.h"
+#include "compiler/ir/fusion.h"
 #include "kernels/family.h"
 #include "kernels/tile/product.h"
 
 namespace tamp::kernels {
 
-bool is_normalized(const ROperator& rop);  // whether it is a NormalizedMatMul
-// The MatMul that a NormalizedMatMul begins with, without the residual. Its result stands for the sum of the parts.
+FusionPattern normalized_products();
+// S = A * B + bias + residual, Y = S normalised along its last dimension: the MatMul and the Normalize, or none if the rOperator is
+// another. Y is its first result; where there is a second one, that is S.
+std::optional<FusedView> normalized_product_steps(const ROperator& rop);
+// The MatMul of such a rOperator, without the residual. Its result stands for the sum of the parts.
 ROperator product_before_normalize(const ROperator& rop);
 
 inline constexpr int64_t kMostNormalizedSplits = 16;

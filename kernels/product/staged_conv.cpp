@@ -352,7 +352,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
   const std::optional<MomentSteps> moments = moment_steps(request.rop);
   if (moments && !takes_moments(request, *moments, *p)) return {};
-  const bool normalized = is_normalized(request.rop);
+  const bool normalized = normalized_product_steps(request.rop).has_value();
   if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};

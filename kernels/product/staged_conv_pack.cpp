@@ -22,7 +22,7 @@ ROperator plain_product(const ROperator& rop) {
 }
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
-  if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
+  if (normalized_product_steps(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
   if (!sums_of(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
   std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;

@@ -219,7 +219,7 @@ def test_every_roperator_of_a_decoder_is_compared(tamp):
         shown = tamp(*words, "--keep", precision).stdout
         assert re.search(r"each +\d+ rOperators, each as the reference", shown) and "cannot be looked at" not in shown, shown
         rops = {rop["op"] for rop in json.loads((tamp.folder / precision / "gpt2.rprogram.json").read_text())["rops"]}
-        assert {"PrologueMatMul", "attention of a step"} <= rops, rops
+        assert {"product with a prologue", "attention of a step"} <= rops, rops
 
 
 def check_planted(tamp, before, after, says):

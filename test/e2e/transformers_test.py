@@ -532,7 +532,7 @@ def test_bert_with_written_out_normalisation(tamp):
     check(tamp, bert(written_out=True), bert_inputs())
     tamp("compile", "model.onnx", "-o", "made")
     rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-    assert sum(rop["op"] in ("Normalize", "NormalizedMatMul") for rop in rops) == 5, [rop["op"] for rop in rops]
+    assert sum(rop["op"] in ("Normalize", "product with normalised rows") for rop in rops) == 5, [rop["op"] for rop in rops]
 
 
 def test_vit_in_tf32(tamp):
@@ -664,17 +664,17 @@ def test_normalisation_in_a_product(tamp):
         for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3)] if pre else [("fp16", 5e-3), ("bf16", 4e-2)]:
             check(tamp, feed_forward_and_norm(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16" and pre))
             rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
-            assert (rops.count("NormalizedMatMul"), rops.count("Normalize")) == (2, 1 if pre else 0), f"{precision}: {rops}"
+            assert (rops.count("product with normalised rows"), rops.count("Normalize")) == (2, 1 if pre else 0), f"{precision}: {rops}"
             made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-            chosen = [rop["rkernel"] for rop in made if rop["op"] == "NormalizedMatMul"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "product with normalised rows"]
             assert all("split" in name and name.endswith("normalized>") for name in chosen), chosen
-        assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+        assert "product with normalised rows" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
     check(tamp, feed_forward_and_norm(True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     net = Net(128)
     turned = net.add("Transpose", net.linear("x", 1024, 128), perm=[0, 2, 1])
     named(net, net.add("LayerNormalization", turned, net.weight(19, scale=1)))
     check(tamp, net.model([port("x", 2, 19, 1024)], [port("y", 2, 128, 19)]), None, 5e-3, "fp16", None, "--vdevice", "h200")
-    assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    assert "product with normalised rows" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
 def products_and_norms(pre, rows=(2, 19), hidden=256, wide=1024):
@@ -1206,7 +1206,7 @@ def test_one_token(tamp):
     for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("bf16", 4e-2)]:
         check(tamp, one_token(), None, limit, precision, None, "--vdevice", "h200", "--repeat", 4)
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
-        assert (rops.count("PrologueMatMul"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
+        assert (rops.count("product with a prologue"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
         assert words_of(tamp) == (15, True), f"{precision}: {words_of(tamp)}"  # all that products and attention make but y
         source = (tamp.folder / "made" / "model.cu").read_text()
         assert ("kWeightStageBytes = 51200;" in source) == (precision != "fp32"), precision  # the ring of programs of one row
@@ -1228,7 +1228,7 @@ def test_a_row_far_from_zero_is_normalised(tamp):
     for row in (x + 1000, np.where(at % 32 == 0, 300, x), np.where(at == 0, -5000, x + 100)):
         for precision, limit in [("fp32", fp32), ("tf32", 1e-3)]:
             check(tamp, made, {"x": row.astype(np.float32)}, limit, precision, None, "--vdevice", "h200")
-    assert rops_of(tamp, "--precision", "tf32", "--vdevice", "h200") == ["PrologueMatMul"]
+    assert rops_of(tamp, "--precision", "tf32", "--vdevice", "h200") == ["product with a prologue"]
 
 
 def test_what_the_optimiser_writes(tamp):

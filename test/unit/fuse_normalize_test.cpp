@@ -1,9 +1,8 @@
-// NormalizedMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
-// estimator's to say), and the device body behind every product that has parts, against the reference over the stand-in.
-#include "compiler/passes/fuse/fuse_normalize.h"
-
+// Products with normalised rows: the pattern (whether it is faster is the estimator's to say), and the device body behind every product
+// that has parts, against the reference over the stand-in.
 #include <set>
 
+#include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "kernels/product/split_k_normalize.h"
@@ -17,16 +16,15 @@
 namespace tamp::test {
 namespace {
 
-using Catch::Matchers::Contains;
-
-double gained(const Graph& graph, double us) { return 100 - us * count_rops(graph, "NormalizedMatMul"); }
+const std::string kNormalized = kernels::normalized_products().title;
+double gained(const Graph& graph, double us) { return 100 - us * count_rops(graph, kNormalized); }
 double faster(const Graph& graph) { return gained(graph, 10); }
 double slower(const Graph& graph) { return gained(graph, -10); }
 double hardly_faster(const Graph& graph) { return gained(graph, 0.5); }
 
 Graph fused(const std::string& text, const GraphEstimator& estimator = faster) {
   const Graph source = parse_graph(text);
-  Graph made = passes::fuse_normalize(source, estimator);
+  Graph made = passes::fuse_regions(source, kernels::normalized_products(), estimator);
   check_pass(source, made);
   return made;
 }
@@ -62,76 +60,30 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-std::vector<ops::Value> answers(const Case& c) {
-  return ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
-}
-
 }  // namespace
-
-TEST_CASE("NormalizedMatMul adds bias and residual, and normalises rows") {
-  CaseMaker maker("by hand");
-  const TensorId a = maker.input({2, 1}, Lay::rows, {1, 2}), b = maker.constant({1, 4}, Lay::rows, {1, 3, 5, 7}),
-                 bias = maker.constant({4}, Lay::rows, {1, 0, 0, 0}), r = maker.input({2, 4}, Lay::rows, {-1, -2, -4, -6, -3, -6, -9, -14}),
-                 scale = maker.constant({4}, Lay::rows, {1, 2, 1, 1}), shift = maker.constant({4}, Lay::rows, {0, 0, 5, 0});
-  const TensorId y = maker.output({2, 4}), s = maker.output({2, 4});
-  Case c = maker.finish(NormalizedMatMul{.epsilon = 0, .keeps_sum = true}, {a, b, bias, r, scale, shift}, y);
-  c.graph.rops[0].outputs.push_back(s);
-  check_near(floats_of(answers(c)[1]), {1, 1, 1, 1, 0, 0, 1, 0});
-  const float low = -0.57735F, high = 1.73205F;
-  const std::vector<float> got = floats_of(answers(c)[0]);
-  for (const auto& [i, wanted] : {std::pair{4, low}, {5, 2 * low}, {6, high + 5}, {7, low}})
-    CHECK(std::fabs(got[static_cast<size_t>(i)] - wanted) < 1e-4F);
-
-  CaseMaker other("the root of the mean square");
-  const TensorId x = other.input({1, 1}, Lay::rows, {2}), w = other.constant({4, 1}, Lay::rows, {1, -1, 1, -1});
-  const Case rms =
-      other.finish(NormalizedMatMul{.trans_b = true, .alpha = 0.5F, .centered = false, .epsilon = 0}, {x, w}, other.output({1, 4}));
-  check_near(floats_of(answers(rms)[0]), {1, -1, 1, -1});
-}
-
-TEST_CASE("NormalizedMatMul says what does not fit") {
-  const auto refused = [](const std::vector<Shape>& shapes) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
-    try {
-      ops::infer(NormalizedMatMul{}, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  CHECK(refused({{2, 3, 5}, {5, 8}, {8}, {2, 3, 8}, {8}, {8}}) == "taken");
-  CHECK_THAT(refused({{2, 3, 5}, {2, 5, 8}}), Contains("B has shape [2,5,8], expected one matrix"));
-  CHECK_THAT(refused({{2, 3, 5}, {5, 6}}), Contains("expected a multiple of 4 columns"));
-  CHECK_THAT(refused({{2, 3, 5}, {4, 8}}), Contains("differ"));
-  CHECK_THAT(refused({{2, 3, 5}, {5, 8}, {1}}), Contains("operand 2 has shape [1], expected [8]"));
-  CHECK_THAT(refused({{2, 3, 5}, {5, 8}, {8}, {3, 8}}), Contains("R has shape [3,8], expected [2,3,8]"));
-}
 
 TEST_CASE("a product and the normalisation of its rows become one rOperator") {
   const Graph made = fused(kPostNorm);
   REQUIRE(made.rops.size() == 3);  // with a view
-  const auto& op = std::get<NormalizedMatMul>(made.rops[0].attrs);
-  CHECK(!op.keeps_sum);
-  CHECK(op.centered);
-  CHECK(op.epsilon == 0.001F);
-  CHECK(made.rops[0].name == parse_graph(kPostNorm).rops[0].name);
-  CHECK(made.rops[0].inputs.size() == kNormalizedShift + 1);
+  const std::optional<FusedView> steps = kernels::normalized_product_steps(made.rops[0]);
+  REQUIRE(steps);
+  CHECK(*steps->as<Normalize>(1) == Normalize{{2}, true, 0.001F});
+  CHECK(made.rops[0].outputs.size() == 1);
+  CHECK(made.rops[0].inputs.size() == 6);
   CHECK(count_rops(passes::assign_layout(made), "Reshape") == 0);
 }
 
 TEST_CASE("a sum that has other readers is a second result") {
   const Graph made = fused(kPreNorm);
-  CHECK(count_rops(made, "NormalizedMatMul") == 1);
+  CHECK(count_rops(made, kNormalized) == 1);
   CHECK(count_rops(made, "Normalize") == 0);
-  CHECK(std::get<NormalizedMatMul>(made.rops[0].attrs).keeps_sum);
   CHECK(made.rops[0].outputs.size() == 2);
   const Graph output = fused(replaced(kPostNorm, "outputs(y)", "outputs(y, s)"));
-  CHECK(std::get<NormalizedMatMul>(output.rops[0].attrs).keeps_sum);
+  CHECK(output.rops[0].outputs.size() == 2);
 }
 
 TEST_CASE("other forms of products and normalisations, and what stands between the two") {
-  const auto count = [](const std::string& text) { return count_rops(fused(text), "NormalizedMatMul"); };
+  const auto count = [](const std::string& text) { return count_rops(fused(text), kNormalized); };
   CHECK(count(replaced(kPostNorm, "Normalize(s, g, h)", "Normalize(s)")) == 1);
   CHECK(count(replaced(kPostNorm, "Normalize(s, g, h) {axes=[2]", "Normalize(s, g) {axes=[2], centered=0")) == 1);
   CHECK(count(replaced(kPostNorm, "bias=b, residual=r", "bias=b")) == 1);
@@ -140,8 +92,8 @@ TEST_CASE("other forms of products and normalisations, and what stands between t
   o = Normalize(t, g, h) {axes=[1])"),
                                      "-> f32[2,3,8]\n  m", "-> f32[6,8]\n  n = Reshape(o) -> f32[2,3,8]\n  m");
   const Graph made = fused(views);
-  CHECK(count_rops(made, "NormalizedMatMul") == 1);
-  CHECK(std::get<NormalizedMatMul>(made.rops[0].attrs).keeps_sum);
+  CHECK(count_rops(made, kNormalized) == 1);
+  CHECK(made.rops[0].outputs.size() == 2);
 }
 
 TEST_CASE("products and normalisations stay apart where they are another thing") {
@@ -166,12 +118,12 @@ TEST_CASE("products and normalisations stay apart where they are another thing")
   for (const auto& row : rows) {
     INFO(row.why);
     const Graph made = fused(row.text);
-    CHECK(count_rops(made, "NormalizedMatMul") == 0);
+    CHECK(count_rops(made, kNormalized) == 0);
     CHECK(print(made) == print(parse_graph(row.text)));
   }
   std::string odd = kPostNorm;
   for (size_t at; (at = odd.find('8')) != std::string::npos;) odd.replace(at, 1, "6");
-  CHECK(count_rops(fused(odd), "NormalizedMatMul") == 0);
+  CHECK(count_rops(fused(odd), kNormalized) == 0);
 }
 
 TEST_CASE("products stay as they are where the graph is not clearly faster without them") {
@@ -184,17 +136,16 @@ TEST_CASE("products stay as they are where the graph is not clearly faster witho
   q = MatMul(p, w) -> f32[2,3,8]
   a = Normalize(q) {axes=[2], epsilon=0.001} -> f32[2,3,8]
   outputs(a, k))");
-  CHECK(count_rops(fused(two), "NormalizedMatMul") == 3);
+  CHECK(count_rops(fused(two), kNormalized) == 3);
   CHECK(count_rops(fused(two), "Normalize") == 1);
   const auto without_residual = [](const Graph& graph) {
     double us = 100;
     for (const ROperator& rop : graph.rops) {
-      if (std::holds_alternative<NormalizedMatMul>(rop.attrs))
-        us += rop.inputs.size() > kNormalizedResidual && rop.inputs[kNormalizedResidual].valid() ? 10 : -10;
+      if (const auto steps = kernels::normalized_product_steps(rop)) us += steps->residual(0).valid() ? 10 : -10;
     }
     return us;
   };
-  CHECK(count_rops(fused(two, without_residual), "NormalizedMatMul") == 1);
+  CHECK(count_rops(fused(two, without_residual), kNormalized) == 1);
 }
 
 namespace {
@@ -212,19 +163,12 @@ Case normalized_case(const std::string& name, const Sizes& e, Lay lay = Lay::row
   const int64_t k = e.a.back();
   const TensorId a = maker.input(e.a), b = maker.constant(e.trans_b ? Shape{e.columns, k} : Shape{k, e.columns});
   const auto row = [&](bool wanted) { return wanted ? maker.constant({e.columns}) : TensorId(); };
-  std::vector<TensorId> inputs = {a, b, row(e.has_bias)};
-  inputs.push_back(e.has_residual ? maker.input(out, lay) : TensorId());
-  inputs.push_back(row(e.has_factors));
-  inputs.push_back(row(e.has_factors));
-  while (!inputs.back().valid()) inputs.pop_back();
-  const TensorId y = maker.output(out, lay), s = e.keeps_sum ? maker.output(out, lay) : TensorId();
-  Case c = maker.finish(
-      NormalizedMatMul{.trans_b = e.trans_b, .alpha = 0.5F, .centered = e.centered, .epsilon = 1e-3F, .keeps_sum = e.keeps_sum}, inputs, y);
-  if (e.keeps_sum) {
-    c.graph.rops[0].outputs.push_back(s);
-    c.graph.outputs.push_back(s);
-  }
-  return c;
+  const TensorId bias = row(e.has_bias), r = e.has_residual ? maker.input(out, lay) : TensorId();
+  std::vector<TensorId> rows = {TensorId(), row(e.has_factors), row(e.has_factors)};
+  const TensorId y = maker.output(out, lay), s = rows[0] = e.keeps_sum ? maker.output(out, lay) : maker.between(out);
+  const ROperator product{"product", MatMul{false, e.trans_b, 0.5F}, {bias, r}, {a, b}, {s}, {}},
+      normalize{"normalize", Normalize{{static_cast<int64_t>(out.size()) - 1}, e.centered, 1e-3F}, {}, without_last_none(rows), {y}, {}};
+  return maker.finish_steps({product, normalize}, e.keeps_sum ? std::vector{y, s} : std::vector{y});
 }
 
 std::vector<Case> normalized_cases() {
@@ -258,8 +202,8 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
 Case with_types(Case c, DType a, DType sums, DType out) {
   const ROperator rop = c.graph.rops[0];
   std::vector<TensorId> of_sums;
-  if (rop.inputs.size() > kNormalizedResidual && rop.inputs[kNormalizedResidual].valid())
-    of_sums.push_back(rop.inputs[kNormalizedResidual]);
+  const TensorId residual = kernels::normalized_product_steps(rop)->residual(0);
+  if (residual.valid()) of_sums.push_back(residual);
   if (rop.outputs.size() > 1) of_sums.push_back(rop.outputs[1]);
   if (a != DType::f32) c = narrowed(std::move(c), {rop.inputs[0]}, a);
   if (sums != DType::f32) c = narrowed(std::move(c), of_sums, sums);

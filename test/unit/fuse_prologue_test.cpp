@@ -1,10 +1,12 @@
-// PrologueMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
-// estimator's to say), and the device body against the reference over the stand-in.
-#include "compiler/passes/fuse/fuse_prologue.h"
-
+// Products that make their rows: the pattern (whether it is faster is the estimator's to say), and the device body against the reference
+// over the stand-in.
+#include "compiler/passes/fuse/fuse_regions.h"
+#include "compiler/passes/fuse/fuse_rows.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/select/cost.h"
 #include "kernels/product/gemv.h"
+#include "kernels/product/gemv_of_rows.h"
+#include "kernels/product/split_k_normalize.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -13,9 +15,8 @@
 namespace tamp::test {
 namespace {
 
-using Catch::Matchers::Contains;
-
-double gained(const Graph& graph, double us) { return 100 - us * count_rops(graph, "PrologueMatMul"); }
+const std::string kPrologue = kernels::products_with_prologue().title;
+double gained(const Graph& graph, double us) { return 100 - us * count_rops(graph, kPrologue); }
 double faster(const Graph& graph) { return gained(graph, 10); }
 double slower(const Graph& graph) { return gained(graph, -10); }
 double hardly_faster(const Graph& graph) { return gained(graph, 0.1); }
@@ -28,9 +29,8 @@ Estimator on(const char* name, Precision precision) {
 
 Graph fused(const std::string& text, const GraphEstimator& graphs = faster) {
   const Graph source = parse_graph(text);
-  Graph made = passes::fuse_prologue(source, on("h200", Precision::fp16), graphs);
+  Graph made = passes::fuse_regions(source, kernels::products_with_prologue(), graphs, on("h200", Precision::fp16));
   check_pass(source, made);
-  CHECK(print(parse_graph(print(made))) == print(made));
   return made;
 }
 
@@ -57,82 +57,37 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-int made_of(const std::string& text) { return static_cast<int>(count_rops(fused(text), "PrologueMatMul")); }
+int made_of(const std::string& text) { return static_cast<int>(count_rops(fused(text), kPrologue)); }
 
 }  // namespace
-
-TEST_CASE("PrologueMatMul computes its rows, normalises and multiplies them") {
-  CaseMaker maker("by hand");
-  const TensorId b = maker.constant({4, 1}, Lay::rows, {1, 2, 3, 4}), scale = maker.constant({4}, Lay::rows, {1, 1, 2, 1}),
-                 shift = maker.constant({4}, Lay::rows, {0, 0, 0, 1}), x = maker.input({1, 4}, Lay::rows, {1, 2, 3, 4}),
-                 y = maker.input({1, 4}, Lay::rows, {1, 1, 0, 1});
-  PrologueMatMul op{.alpha = 2, .steps = {{ElementwiseOp::mul, {3, 4}}, {ElementwiseOp::sub, {-1, 3}}}, .normalize = true, .epsilon = 0};
-  const Case c = maker.finish(op, {b, scale, shift, x, y}, maker.output({1, 1}));  // rows: 0, 0, -3, 0
-  const auto answers = [](const Case& of) {
-    return ops::evaluate(of.graph, of.graph.rops[0], [&](TensorId id) -> const ops::Value& { return of.values[id.index()]; });
-  };
-  const float low = -1.7320508F, high = 0.57735027F;
-  const float wanted = 2 * (high * 1 + high * 2 + low * 2 * 3 + (high + 1) * 4);
-  CHECK(floats_of(answers(c)[0])[0] == Approx(wanted));
-
-  CaseMaker plain("the root of the mean square");
-  const TensorId w = plain.constant({1, 2}, Lay::rows, {1, 1}), r = plain.input({1, 1, 2}, Lay::rows, {3, 3});
-  op = PrologueMatMul{.trans_b = true, .normalize = true, .centered = false, .epsilon = 0};
-  CHECK(floats_of(answers(plain.finish(op, {w, TensorId(), TensorId(), r}, plain.output({1, 1, 1})))[0])[0] == Approx(2));
-}
-
-TEST_CASE("PrologueMatMul says what does not fit") {
-  const auto refused = [](const PrologueMatMul& op, const std::vector<Shape>& shapes) {
-    ops::OperandList operands;
-    for (const Shape& shape : shapes)
-      operands.push_back(shape.empty() ? std::nullopt : std::optional(ops::Operand{{DType::f32, shape}, nullptr}));
-    try {
-      ops::infer(op, operands);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
-  };
-  const PrologueMatMul norm{.normalize = true}, sum{.steps = {{ElementwiseOp::add, {3, 4}}}}, plain;
-  CHECK(refused(norm, {{5, 8}, {5}, {5}, {2, 3, 5}}) == "taken");
-  CHECK(refused(sum, {{5, 8}, {}, {}, {2, 5}, {2, 5}}) == "taken");
-  CHECK_THAT(refused(norm, {{5, 8}, {5}, {5}}), Contains("has no rows"));
-  CHECK_THAT(refused(norm, {{2, 5, 8}, {5}, {5}, {2, 5}}), Contains("B has shape [2,5,8], expected one matrix"));
-  CHECK_THAT(refused(norm, {{5, 8}, {1}, {}, {2, 5}}), Contains("operand 1 has shape [1], expected [5]"));
-  CHECK_THAT(refused(plain, {{5, 8}, {5}, {}, {2, 5}}), Contains("no normalisation"));
-  CHECK_THAT(refused(plain, {{5, 8}, {}, {}, {2, 5}, {2, 5}}), Contains("2 operands and no steps"));
-  CHECK_THAT(refused(sum, {{5, 8}, {}, {}, {2, 5}, {1, 5}}), Contains("X has shape [1,5], expected [2,5]"));
-  CHECK_THAT(refused(sum, {{5, 8}, {}, {}, {2, 5}}), Contains("uses operand"));
-  CHECK_THAT(refused({.steps = {{ElementwiseOp::add, {0, 3}}}}, {{5, 8}, {}, {}, {2, 5}}), Contains("a step uses B"));
-  CHECK_THAT(refused(plain, {{4, 8}, {}, {}, {2, 5}}), Contains("differ"));
-}
 
 TEST_CASE("products take the normalisation or the chain in front of them") {
   const Graph made = fused(kLayer);
   CHECK(made.rops.size() == 4);
-  CHECK(count_rops(made, "PrologueMatMul") == 4);
-  const auto& norm = std::get<PrologueMatMul>(made.rops[1].attrs);
-  CHECK(norm == PrologueMatMul{.trans_b = true, .alpha = 0.5F, .normalize = true, .epsilon = 0.001F});
-  const auto& chain = std::get<PrologueMatMul>(made.rops[3].attrs);
-  CHECK((chain.steps.size() == 3 && !chain.normalize));
-  CHECK(made.rops[3].inputs.size() == kPrologueRows + 3);
-  CHECK(made.rops[3].epilogue.residual.valid());
+  CHECK(count_rops(made, kPrologue) == 4);
+  const auto norm = kernels::steps_of_rows(made.rops[1]), chain = kernels::steps_of_rows(made.rops[3]);
+  REQUIRE((norm && chain));
+  CHECK((!norm->chain && *norm->normalize == Normalize{{1}, true, 0.001F}));
+  CHECK((norm->product->trans_b && norm->product->alpha == 0.5F && norm->scale().valid() && norm->shift().valid()));
+  CHECK((chain->chain->steps.size() == 3 && !chain->normalize));
+  CHECK(made.rops[3].inputs.size() == 5);
+  CHECK(chain->residual() == made.inputs[0]);
 }
 
 TEST_CASE("a chain in front of a normalisation, views, and other normalisations") {
   const std::string chain = replaced(replaced(kLayer, "n = Normalize(x,", "r = Elementwise(x) {relu(i0)} -> f32[2,12]\n  n = Normalize(r,"),
                                      "residual=x", "residual=x, act=relu");
   const Graph made = fused(chain);
-  CHECK(count_rops(made, "PrologueMatMul") == 4);
+  CHECK(count_rops(made, kPrologue) == 4);
   CHECK(count_rops(made, "Elementwise") == 0);
-  const auto& first = std::get<PrologueMatMul>(made.rops[0].attrs);
-  CHECK((first.normalize && first.steps.size() == 1));
+  const auto first = kernels::steps_of_rows(made.rops[0]);
+  CHECK((first && first->normalize && first->chain->steps.size() == 1));
 
   const Graph views =
       fused(replaced(replaced(kLayer, "q = MatMul(n, w) -> f32[2,8]",
                               "t = Reshape(n) -> f32[1,2,12]\n  p = MatMul(t, w) -> f32[1,2,8]\n  q = Reshape(p) -> f32[2,8]"),
                      "k = MatMul", "j = Reshape(t) -> f32[2,12]\n  k = MatMul"));
-  CHECK(count_rops(views, "PrologueMatMul") == 4);
+  CHECK(count_rops(views, kPrologue) == 4);
   CHECK(count_rops(passes::assign_layout(views), "Reshape") == 0);
 
   // As a classifier behind a pooling has them: dimensions of one element in another order.
@@ -145,7 +100,7 @@ TEST_CASE("a chain in front of a normalisation, views, and other normalisations"
     y = MatMul(r, w) {trans_b=1} -> f32[1,10]
     outputs(y)
   )");
-  CHECK(count_rops(classifier, "PrologueMatMul") == 1);
+  CHECK(count_rops(classifier, kPrologue) == 1);
   CHECK(count_rops(passes::assign_layout(classifier), "Reshape") == 0);
 
   CHECK(made_of(replaced(kLayer, "Normalize(x, g, h) {axes=[1]", "Normalize(x, g) {axes=[1], centered=0")) == 4);
@@ -170,19 +125,17 @@ TEST_CASE("rows that others read, or that are another thing, stay as they are") 
 TEST_CASE("rows stay as they are where the graph is not faster without them") {
   for (const GraphEstimator& estimator : {GraphEstimator(slower), GraphEstimator(hardly_faster), GraphEstimator()}) {
     const Graph made = fused(kLayer, estimator);
-    CHECK(count_rops(made, "PrologueMatMul") == 0);
+    CHECK(count_rops(made, kPrologue) == 0);
   }
-  const Graph source = parse_graph(kLayer);
-  CHECK(print(passes::fuse_prologue(source, {}, faster)) == print(source));
   // Of two kinds the one that gains.
   const auto of_chains = [](const Graph& graph) {
     double us = 100;
     for (const ROperator& rop : graph.rops) {
-      if (const auto* op = std::get_if<PrologueMatMul>(&rop.attrs)) us += op->normalize ? 10 : -10;
+      if (const auto steps = kernels::steps_of_rows(rop)) us += steps->normalize ? 10 : -10;
     }
     return us;
   };
-  CHECK(count_rops(fused(kLayer, of_chains), "PrologueMatMul") == 1);
+  CHECK(count_rops(fused(kLayer, of_chains), kPrologue) == 1);
 }
 
 TEST_CASE("of two products around a normalisation the one takes it that makes the graph faster") {
@@ -196,13 +149,15 @@ TEST_CASE("of two products around a normalisation the one takes it that makes th
     outputs(y)
   )";
   const Graph source = parse_graph(text);
+  const std::string kNormalized = kernels::normalized_products().title;
   const auto taken_by = [&](double before, double behind) {
     const auto us = [&](const Graph& graph) {
-      return 100 - before * count_rops(graph, "NormalizedMatMul") - behind * count_rops(graph, "PrologueMatMul");
+      return 100 - before * count_rops(graph, kNormalized) - behind * count_rops(graph, kPrologue);
     };
-    const Graph made = passes::fuse_rows(source, on("h200", Precision::fp16), us);
+    const Graph made =
+        passes::fuse_rows(source, {kernels::products_with_prologue(), kernels::normalized_products()}, on("h200", Precision::fp16), us);
     check_pass(source, made);
-    return std::pair(count_rops(made, "NormalizedMatMul"), count_rops(made, "PrologueMatMul"));
+    return std::pair(count_rops(made, kNormalized), count_rops(made, kPrologue));
   };
   CHECK(taken_by(5, 4) == std::pair(1, 0));
   CHECK(taken_by(4, 5) == std::pair(0, 1));
@@ -216,7 +171,7 @@ namespace {
 struct Sizes {
   Shape rows;
   int64_t columns;
-  int operands = 1;  // 0 steps for one, else silu(X0) * X1 + X2 as far as there are
+  int operands = 1;  // more than one: silu(X0) * X1 + X2 as far as there are; one that is not normalised: -X0
   bool normalize = true, centered = true, has_factors = true, trans_b = false;
   Activation activation = Activation::none;
   bool has_bias = true, has_residual = false;
@@ -230,8 +185,10 @@ Case case_of(const std::string& name, const Sizes& e) {
   Shape out = e.rows;
   out.back() = e.columns;
   const auto row = [&](int64_t count, bool wanted) { return wanted ? maker.constant({count}) : TensorId(); };
-  std::vector<TensorId> inputs = {maker.constant(e.trans_b ? Shape{e.columns, k} : Shape{k, e.columns})};
-  for (int i = 0; i < 2; ++i) inputs.push_back(row(k, e.normalize && e.has_factors));
+  const TensorId weights = maker.constant(e.trans_b ? Shape{e.columns, k} : Shape{k, e.columns});
+  const bool has_factors = e.normalize && e.has_factors;
+  const TensorId scale = row(k, has_factors), shift = row(k, has_factors);
+  std::vector<TensorId> inputs;
   for (int i = 0; i < e.operands; ++i) {
     std::vector<float> values;
     if (e.mean != 0) {
@@ -240,14 +197,24 @@ Case case_of(const std::string& name, const Sizes& e) {
     }
     inputs.push_back(values.empty() ? maker.input(e.rows, e.lay) : maker.input(e.rows, e.lay, values));
   }
-  PrologueMatMul op{.trans_b = e.trans_b, .alpha = 0.5F, .normalize = e.normalize, .centered = e.centered, .epsilon = 1e-3F};
-  if (e.operands > 1) op.steps = {{ElementwiseOp::sigmoid, {3}}, {ElementwiseOp::mul, {-1, 3}}, {ElementwiseOp::mul, {-2, 4}}};
-  if (e.operands > 2) op.steps.push_back({ElementwiseOp::add, {-3, 5}});
+  std::vector<ROperator> steps;
+  TensorId rows = inputs[0];
+  const auto add = [&](OpAttrs attrs, std::vector<TensorId> operands) {
+    rows = maker.between(e.rows);
+    steps.push_back({"step", std::move(attrs), {}, without_last_none(std::move(operands)), {rows}, {}});
+  };
+  std::vector<ElementwiseStep> chain = {{ElementwiseOp::sigmoid, {0}}, {ElementwiseOp::mul, {-1, 0}}, {ElementwiseOp::mul, {-2, 1}}};
+  if (e.operands > 2) chain.push_back({ElementwiseOp::add, {-3, 2}});
+  if (e.operands > 1) add(Elementwise{chain}, inputs);
+  if (e.operands == 1 && !e.normalize) add(Elementwise{{{ElementwiseOp::neg, {0}}}}, inputs);
+  if (e.normalize) add(Normalize{{static_cast<int64_t>(e.rows.size()) - 1}, e.centered, 1e-3F}, {rows, scale, shift});
   Epilogue epilogue;
   epilogue.activation = e.activation;
   if (e.has_bias) epilogue.bias = maker.constant({e.columns});
   if (e.has_residual) epilogue.residual = maker.input(out);
-  return maker.finish(op, inputs, maker.output(out), epilogue);
+  const TensorId y = maker.output(out);
+  steps.push_back({"product", MatMul{false, e.trans_b, 0.5F}, epilogue, {rows, weights}, {y}, {}});
+  return maker.finish_steps(steps, {y});
 }
 
 std::vector<Case> cases() {
@@ -263,7 +230,7 @@ std::vector<Case> cases() {
       case_of("more turns than a thread has together", {{2, 4356}, 9, 2, true, true, true, true, Activation::none, false}),
       case_of("an odd k, more turns than a thread has together", {{1, 4357}, 9, 1}),
       case_of("as many rows as there can be", {{2, 4, 132}, 5, 1, true, true, true, false, Activation::silu, true, true}),
-      case_of("as many rows, a copy", {{8, 1028}, 12, 1, false}),
+      case_of("as many rows, with another sign", {{8, 1028}, 12, 1, false}),
       case_of("a mean far from zero", {{2, 768}, 24, 1, true, true, true, false, Activation::none, true, false, 20}),
       case_of("one row, a mean far from zero", {{1, 768}, 24, 1, true, true, true, false, Activation::none, true, false, 20}),
       case_of("one row, an odd k in three turns", {{1, 2051}, 37, 1, true, true, true, false, Activation::gelu_tanh, true, true}),
@@ -296,7 +263,8 @@ TEST_CASE("products that make their rows of values of 16 bits agree with the ref
   expect_no_problems(narrowed(cases(), /*in=*/true, /*out=*/true), Precision::fp16, 1e-2, "fp16");
   expect_no_problems(narrowed(cases(), /*in=*/true, /*out=*/false), Precision::bf16, 1e-2, "bf16");
   const Case gate = case_of("one operand of 16 bits", {{2, 260}, 33, 2});
-  expect_no_problems({narrowed(gate, {gate.graph.rops[0].inputs[kPrologueRows + 1]}, DType::f16)}, Precision::fp16, 1e-2, "mixed");
+  expect_no_problems({narrowed(gate, {kernels::steps_of_rows(gate.graph.rops[0])->steps.input(0, 1)}, DType::f16)}, Precision::fp16, 1e-2,
+                     "mixed");
 }
 
 TEST_CASE("products that make their rows have a body where all rows fit in shared memory") {

@@ -26,15 +26,28 @@ Graph with_fused(Graph graph, const std::string& title, const std::vector<Fusion
   return remove_dead(sort_topologically(std::move(graph)));
 }
 
-Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& estimator) {
-  if (!estimator || pattern.regions(graph).empty()) return graph;
+namespace {
+
+bool have_estimates(Graph graph, const FusionPattern& pattern, const std::vector<FusionRegion>& regions, const Estimator& estimator) {
+  return estimator && std::all_of(regions.begin(), regions.end(), [&](const FusionRegion& region) {
+           const RegionSteps joined = region.join(graph);
+           return estimator(graph, fuse(graph, pattern.title, joined.steps, joined.results, joined.operands)).has_value();
+         });
+}
+
+}  // namespace
+
+Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& graphs, const Estimator& estimator) {
+  if (!graphs || pattern.regions(graph).empty()) return graph;
   const auto least_us = [&](const std::vector<FusionRegion>& regions) {
     return pattern.least_us_of_kind + pattern.least_us_of_region * static_cast<double>(regions.size());
   };
-  Graph made = change_by_kind(
-      graph, estimator, least_us, pattern.regions,
-      [&](const Graph& from, const std::vector<FusionRegion>& regions) { return std::optional(with_fused(from, pattern.title, regions)); });
-  const bool is_worth = pattern.least_us_of_all == 0 || gains(estimator(graph), estimator(made), pattern.least_us_of_all);
+  const auto changed = [&](const Graph& from, const std::vector<FusionRegion>& regions) -> std::optional<Graph> {
+    if (pattern.needs_estimate && !have_estimates(from, pattern, regions, estimator)) return std::nullopt;
+    return with_fused(from, pattern.title, regions);
+  };
+  Graph made = change_by_kind(graph, graphs, least_us, pattern.regions, changed);
+  const bool is_worth = pattern.least_us_of_all == 0 || gains(graphs(graph), graphs(made), pattern.least_us_of_all);
   return is_worth ? made : graph;
 }
 

@@ -7,8 +7,8 @@
 
 namespace tamp::passes {
 
-// Changes all regions of a kind or none, whichever the whole graph is estimated to be faster with.
-Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& estimator);
+// Changes all regions of a kind or none, whichever the whole graph is estimated to be faster with. `estimator`: for patterns that need it.
+Graph fuse_regions(Graph graph, const FusionPattern& pattern, const GraphEstimator& graphs, const Estimator& estimator = {});
 
 // The graph with a Fused in the place of each region.
 Graph with_fused(Graph graph, const std::string& title, const std::vector<FusionRegion>& regions);
