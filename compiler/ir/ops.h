@@ -91,30 +91,6 @@ struct MatMul {
   }
 };
 
-// A MatMul whose rows are normalised: S = alpha * A * op(B) + bias + R, and Y is S normalised along its last dimension, as Normalize does.
-// Inputs A[..,M,K], B[K,N] (with trans_b [N,K]), bias[N]?, R? of S's shape, scale[N]?, shift[N]? -> Y, and S where keeps_sum says so. N is
-// a multiple of four. passes/fuse_normalize makes it.
-struct NormalizedMatMul {
-  bool trans_b = false;
-  float alpha = 1;
-  bool centered = true;
-  float epsilon = 1e-5F;
-  bool keeps_sum = false;
-  bool operator==(const NormalizedMatMul&) const = default;
-
-  static constexpr const char* kName = "NormalizedMatMul";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("trans_b", op.trans_b, false);
-    f("alpha", op.alpha, 1.0F);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon);
-    f("keeps_sum", op.keeps_sum, false);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalizedScale = 4, kNormalizedShift = 5;
-
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
 // the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
@@ -380,30 +356,6 @@ struct Elementwise {
     f("dtype", op.dtype, OfResult{op.may_change_type()});
   }
 };
-
-// A MatMul whose rows are made on the way: Y = alpha * A * op(B), A = f(X0, X1, ..) by `steps` (none: A is X0), and with `normalize` A's
-// rows are normalised along their last dimension, as Normalize does. Inputs B[K,N] (with trans_b [N,K]), scale[K]?, shift[K]? of the
-// normalisation, X0, X1, .., all of one shape [..,M,K] -> Y[..,M,N]. passes/fuse_prologue makes it.
-struct PrologueMatMul {
-  bool trans_b = false;
-  float alpha = 1;
-  std::vector<ElementwiseStep> steps{};  // operands are numbers of this rOperator's inputs, so X0 is kPrologueRows
-  bool normalize = false, centered = true;
-  float epsilon = 1e-5F;
-  bool operator==(const PrologueMatMul&) const = default;
-
-  static constexpr const char* kName = "PrologueMatMul";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("trans_b", op.trans_b, false);
-    f("alpha", op.alpha, 1.0F);
-    f("steps", op.steps, std::vector<ElementwiseStep>{});
-    f("normalize", op.normalize, false);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon, 1e-5F);
-  }
-};
-inline constexpr size_t kPrologueScale = 1, kPrologueShift = 2, kPrologueRows = 3;  // places in its inputs
 
 // The elements in another shape; covers Flatten, Squeeze, Unsqueeze, Reshape.
 struct Reshape {
@@ -714,7 +666,6 @@ struct Fused {
 #define TAMP_OPERATORS(X) \
   X(Conv)                 \
   X(MatMul)               \
-  X(NormalizedMatMul)     \
   X(Pool)                 \
   X(PoolIndices)          \
   X(MaxUnpool)            \
@@ -722,7 +673,6 @@ struct Fused {
   X(Softmax)              \
   X(Attention)            \
   X(SelfAttention)        \
-  X(PrologueMatMul)       \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

@@ -40,8 +40,6 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
     return all;
   }
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
-  if (is_one_of<NormalizedMatMul>(rop)) return {product_of(y, false, shape(0).back())};
-  if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return {product_of(y, false, shape(kPrologueRows).back())};
   if (std::holds_alternative<SelfAttention>(rop.attrs)) {
     const Shape& weights = shape(kSelfWeights);
     return {product_of({y[1], weights[1]}, false, weights[0])};
@@ -54,8 +52,7 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
 bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
 bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
 bool normalizes_in_sums(const ROperator& rop) {
-  return is_one_of<NormalizedMatMul>(rop) ||
-         (count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs));
+  return count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs);
 }
 bool is_by_moments(const ROperator& rop) { return count_steps<MatMul>(rop) == 1 && count_steps<Moments, NormalizeBy>(rop) > 0; }
 std::vector<bool> normalized_by_moments(const Graph& placed) {

@@ -23,9 +23,7 @@ struct Call {
 };
 
 // Whether the channels of the result, which an epilogue's bias belongs to, are its last dimension and not dimension 1.
-inline bool has_channels_last(const OpAttrs& attrs) {
-  return std::holds_alternative<MatMul>(attrs) || std::holds_alternative<PrologueMatMul>(attrs);
-}
+inline bool has_channels_last(const OpAttrs& attrs) { return std::holds_alternative<MatMul>(attrs); }
 
 // "node 'conv1' (Conv)", the beginning of every message about a rOperator.
 std::string where(const ROperator& rop);

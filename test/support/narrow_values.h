@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ops/number.h"
 #include "kernels/args.h"
 #include "kernels/narrow.h"
@@ -54,7 +56,9 @@ inline Case narrowed(Case c, DType in, DType out) {
   std::vector<TensorId> reads, writes = rop.outputs;
   for (size_t i = 0; i < rop.inputs.size(); ++i)
     (i == 2 && std::holds_alternative<MatMul>(rop.attrs) ? writes : reads).push_back(rop.inputs[i]);
-  writes.push_back(rop.epilogue.residual);
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  writes.push_back(steps ? steps->residual(steps->count() - 1) : rop.epilogue.residual);
+  std::erase(reads, writes.back());
   for (const auto& [ids, dtype] : {std::pair{&reads, in}, std::pair{&writes, out}}) {
     std::erase_if(*ids, [&](TensorId id) { return !id.valid() || c.graph.tensor(id).role == Role::constant; });
     if (dtype != DType::f32) c = narrowed(std::move(c), *ids, dtype);

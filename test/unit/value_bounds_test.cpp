@@ -177,9 +177,9 @@ TEST_CASE("operands that a fused normalisation lacks are none, whatever lies beh
     w = const f32[64,64]
     v = const f32[64,8]
     s = const f32[64]
-    n = NormalizedMatMul(x, w) -> f32[16,64]
+    n = Fused(x, w) {title=rows, steps=[s = MatMul(i0, i1) -> f32[16,64]; t = Normalize(s) {axes=[1]} -> f32[16,64]; outputs(t)]} -> f32[16,64]
     a = MatMul(n, v) -> f32[16,8]
-    m = NormalizedMatMul(x, w, none, r, s) -> f32[16,64]
+    m = Fused(x, w, r, s) {title=rows, steps=[s = MatMul(i0, i1) epilogue{residual=i2} -> f32[16,64]; t = Normalize(s, i3) {axes=[1]} -> f32[16,64]; outputs(t)]} -> f32[16,64]
     b = MatMul(m, v) -> f32[16,8]
     outputs(a, b)
   )");

@@ -185,8 +185,6 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
     if (rop.inputs.size() > 2) return std::nullopt;
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.epilogue.bias);
   }
-  if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
-    return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kNormalizedBias));
   if (std::holds_alternative<SelfAttention>(rop.attrs)) return usual(rop.inputs[kSelfWeights], false, 1, operand(rop, kSelfBias));
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
     if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
@@ -245,7 +243,6 @@ namespace {
 // The residual of a product, or none.
 TensorId residual_of(const ROperator& rop) {
   if (const std::optional<ProductOfRows> product = product_of_rows(rop)) return product->steps.residual(product->at);
-  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return operand(rop, kNormalizedResidual);
   return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
 }
 
@@ -258,8 +255,8 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, Attention, SelfAttention, PrologueMatMul, Fused, ChannelSqueeze,
-                                         ChannelExcite, Recurrent>*>(nullptr));
+  return is_any(
+      static_cast<std::variant<Conv, MatMul, Attention, SelfAttention, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -574,16 +571,6 @@ class Bounds {
       const Tensor& rows = graph_.tensor(rop.inputs[0]);
       Bound bound = normalised(static_cast<double>(rows.shape.back()), of(rop.inputs[0]), op->epsilon);
       if (!lies_in_rows(rows, bound.elements)) bound.elements = 0;
-      return bound;
-    }
-    if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs)) {
-      const std::optional<Weights> weights = weights_of(graph_, rop);
-      Bound sum = weights ? sum_of(rop, *weights) : Bound();
-      sum.magnitude = kUnbounded;
-      if (output != 0) return sum;
-      Bound bound = normalised(static_cast<double>(graph_.tensor(rop.outputs[0]).shape.back()), sum, op->epsilon,
-                               operand(rop, kNormalizedScale), operand(rop, kNormalizedShift));
-      if (!lies_in_rows(graph_.tensor(rop.outputs[0]), bound.elements)) bound.elements = 0;
       return bound;
     }
     if (std::holds_alternative<Attention>(rop.attrs)) {  // a mean of the rows of V
