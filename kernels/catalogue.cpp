@@ -102,7 +102,7 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {feed_forwards(),          normalised_feed_forwards(), normalized_patches(),
+  return {feed_forwards(),          normalised_feed_forwards(), self_attentions(), normalized_patches(),
           products_with_prologue(), normalized_products(),      pointwise_pairs()};
 }
 

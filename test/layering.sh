@@ -23,7 +23,7 @@ rules=(
   '^kernels/shared/                    : kernels/shared/'
   '^kernels/vdevice/                   : kernels/(vdevice|shared)/'
   '^kernels/([a-z]+)/.*\.cuh$          : kernels/(\1|tile|vdevice)/.*\.cuh kernels/shared/'
-  '^kernels/([a-z]+)/[a-z_]+_fusion\.cpp : !kernels/catalogue\.h kernels/(\1|tile)/[a-z0-9_]+\.h kernels/[a-z_]+\.h compiler/(ir|support)/ compiler/passes/[a-z_]+\.h compiler/passes/views/window_heads\.h'
+  '^kernels/([a-z]+)/[a-z_]+_fusion\.cpp : !kernels/catalogue\.h kernels/(\1|tile)/[a-z0-9_]+\.h kernels/(\1|tile)/numbers\.cuh kernels/[a-z_]+\.h compiler/(ir|support)/ compiler/passes/[a-z_]+\.h compiler/passes/views/window_heads\.h'
   '^kernels/([a-z]+)/                  : !kernels/catalogue\.h kernels/(\1|tile)/[a-z0-9_]+\.h kernels/(\1|tile|vdevice)/[a-z_]*numbers\.cuh kernels/[a-z_]+\.h kernels/shared/ compiler/(ir|support)/'
   '^kernels/catalogue\.                : kernels/[a-z]+/[a-z_]+\.h kernels/(catalogue|family)\.h compiler/(ir|support)/'
   '^kernels/                           : !kernels/catalogue\.h kernels/[a-z_]+\.h kernels/vdevice/numbers\.cuh kernels/shared/ compiler/(ir|support)/'

@@ -40,17 +40,13 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
     return all;
   }
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(conv->kernel, conv->group);
-  if (std::holds_alternative<SelfAttention>(rop.attrs)) {
-    const Shape& weights = shape(kSelfWeights);
-    return {product_of({y[1], weights[1]}, false, weights[0])};
-  }
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
   if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return {};
   return {product_of(y, false, shape(0)[shape(0).size() - (matmul->trans_a ? 2 : 1)])};
 }
 
 bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
-bool keeps_rows_of_16_bits(const ROperator& rop) { return is_one_of<SelfAttention>(rop) || count_steps<MatMul, Attention>(rop) > 1; }
+bool keeps_rows_of_16_bits(const ROperator& rop) { return count_steps<MatMul, Attention>(rop) > 1; }
 bool normalizes_in_sums(const ROperator& rop) {
   return count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs);
 }

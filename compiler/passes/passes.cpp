@@ -7,7 +7,6 @@
 #include "compiler/passes/fuse/fuse_epilogue.h"
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/fuse_rows.h"
-#include "compiler/passes/fuse/fuse_self_attention.h"
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
@@ -58,7 +57,6 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto rows = [products = fusions_of(FusionTime::products), estimator, graph_estimator, rounds](const Graph& graph) {
     return fuse_rows(graph, products, estimator, graph_estimator, rounds);
   };
-  const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto fuse = [&](FusionTime when) {
     return [patterns = fusions_of(when), estimator, graph_estimator](Graph graph) {
@@ -111,8 +109,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"cut_patches", cut},                     // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},               // the same
       {"fuse_chains", fuse(FusionTime::rows)},  // before fuse_rows, which takes products apart
-      {"fuse_self_attention", attend_self},     // the same
-      {"order_rows", order_rows},               // behind both, which are kinds of work on rows
+      {"order_rows", order_rows},               // behind it: chains work on rows, too
       {"fuse_rows", rows},                      // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},               // behind it, for the normalisations that are left
       {"pool_by_sums", pool},                   // behind both

@@ -25,8 +25,8 @@ namespace {
 // --- the rOperator -----------------------------------------------------------------------------------------------------
 
 struct SelfHeads {
-  SelfAttention op;
-  TensorId x, weights, bias, scores, table, out;
+  SelfAttentionSteps steps;
+  TensorId x{}, weights{}, bias{}, scores{}, table{}, out{};
   int64_t k = 0, heads = 0, windows = 1, rows = 0;  // rows: of a window
   int64_t x_row = 0, out_row = 0, out_head = 0;     // elements
 
@@ -36,15 +36,15 @@ struct SelfHeads {
 
 // What is known before tensors have places. None where the body has no such windows or heads.
 std::optional<SelfHeads> unplaced(const Graph& graph, const ROperator& rop) {
-  const auto* const op = std::get_if<SelfAttention>(&rop.attrs);
-  if (op == nullptr) return std::nullopt;
-  SelfHeads s;
-  s.op = *op;
-  s.x = rop.inputs[0];
-  s.weights = rop.inputs[kSelfWeights];
-  s.bias = operand(rop, kSelfBias);
-  s.scores = operand(rop, kSelfScores);
-  s.table = operand(rop, kSelfRowTable);
+  const std::optional<SelfAttentionSteps> steps = self_attention_steps(rop);
+  if (!steps) return std::nullopt;
+  const FusedView& view = steps->view;
+  SelfHeads s{*steps};
+  s.x = view.input(0, 0);
+  s.weights = view.input(steps->kProduct, 1);
+  s.bias = view.bias(steps->kProduct);
+  s.scores = view.input(steps->kAttention, kAttentionBias);
+  s.table = view.input(steps->kAttention, kAttentionRowTable);
   s.out = rop.outputs[0];
   for (const TensorId id : {s.weights, s.bias, s.scores}) {
     if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<SelfHeads> unplaced(const Graph& graph, const ROperator& rop) {
   if (s.table.valid() && graph.tensor(s.table).role != Role::constant) return std::nullopt;
   const Shape& made = graph.tensor(s.out).shape;
   s.k = graph.tensor(s.weights).shape[0];
-  s.heads = op->heads;
+  s.heads = made[0];
   s.rows = made[1];
   if (s.table.valid()) {
     s.windows = graph.tensor(s.table).shape[0];
@@ -240,8 +240,8 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
       {"In", value_type(x)}, {"Value", value_type(operands)}, {"Out", value_type(out)}, {"BOXES", std::to_string(floats ? plan.boxes : 0)}};
   phase.args_type = "rk::SelfAttentionArgs";
   const int64_t scores_head = at.score_heads > 1 ? 1 : 0, scores_window = at.score_windows > 1 ? at.score_heads : 0;
-  phase.args = {{"in", arg(TensorArg{s.x})},
-                {"out", arg(TensorArg{s.out})},
+  phase.args = {{"in", tensor_arg(s.x)},
+                {"out", tensor_arg(s.out)},
                 {"constants", ArgValue{PackedArg{at.constants}}},
                 {"scores", ArgValue{PackedArg{at.scores}}},
                 {"table", ArgValue{PackedArg{at.table}}},
@@ -257,10 +257,10 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
                 {"scores_window", arg(scores_window)},
                 {"scores_head", arg(scores_head)},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(s.k))},
-                {"epsilon", float_arg(s.op.epsilon)},
-                {"centered", arg(int64_t{s.op.centered})},
-                {"scale", float_arg(s.op.scale * static_cast<float>(std::numbers::log2e))},
-                {"weightless", arg(static_cast<int64_t>(s.op.weightless))},
+                {"epsilon", float_arg(s.steps.normalize().epsilon)},
+                {"centered", arg(int64_t{s.steps.normalize().centered})},
+                {"scale", float_arg(s.steps.attention().scale * static_cast<float>(std::numbers::log2e))},
+                {"weightless", arg(static_cast<int64_t>(s.steps.attention().weightless))},
                 {"made_at", arg(int64_t{sizes.made_at()})},
                 {"merged_at", arg(int64_t{sizes.merged_at()})},
                 {"scores_at", arg(int64_t{sizes.scores_at()})},

@@ -1002,13 +1002,13 @@ def test_self_attention_as_one_level(tamp):
             check(tamp, attended_windows(shift, window, images), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
             made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-            chosen = [rop["rkernel"] for rop in made if rop["op"] == "SelfAttention"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "fused self-attention"]
             body = f"self_attention_{'bf16' if precision == 'bf16' else 'fp16'}<"
             assert len(chosen) == 2 and all(name.startswith(body) for name in chosen), f"{window} {precision}: {chosen}"
             assert all(rop["op"] != "Attention" for rop in made), f"{window} {precision}: an Attention is left"
     check(tamp, attended_windows(3, 7), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
-        assert "SelfAttention" not in rops_of(tamp, "--precision", *options), options
+        assert "fused self-attention" not in rops_of(tamp, "--precision", *options), options
 
 
 def test_a_stage_of_swin_in_the_order_of_the_next(tamp):
@@ -1018,7 +1018,7 @@ def test_a_stage_of_swin_in_the_order_of_the_next(tamp):
         tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
         made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
         tables = [rop["op"] for rop in made if "i64" in rop["signature"]]
-        assert tables == ["convolution with normalised pixels", "SelfAttention", "SelfAttention"], f"{images} {precision}: {tables}"
+        assert tables == ["convolution with normalised pixels", "fused self-attention", "fused self-attention"], f"{images} {precision}: {tables}"
         assert made[0]["rkernel"].startswith("patch_normalize<") and "ordered" in made[0]["rkernel"], made[0]["rkernel"]
 
 

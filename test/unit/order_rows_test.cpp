@@ -6,6 +6,18 @@
 namespace tamp::test {
 namespace {
 
+// Attention of one head within windows by the table, of rows that are normalised.
+std::string attention(const std::string& result, const std::string& x, const std::string& windows, int64_t rows) {
+  const std::string n = std::to_string(rows), heads = "f32[1," + n + ",32]";
+  return "  " + result + " = Fused(" + x + ", w3, b3, " + windows +
+         ") {title=attention, steps=[n = Normalize(i0) {axes=[1], epsilon=0.001} -> f32[" + n +
+         ",32]; m = MatMul(n, i1) epilogue{bias=i2} -> f32[" + n + ",96]; r = Reshape(m) -> f32[" + n +
+         ",3,32]; p = Transpose(r) {perm=[1,0,2]} -> f32[3," + n + ",32]; q = Slice(p) {starts=[0,0,0]} -> " + heads +
+         "; k = Slice(p) {starts=[1,0,0]} -> " + heads + "; v = Slice(p) {starts=[2,0,0]} -> " + heads +
+         "; e = Attention(q, k, v, none, i3) {scale=0.25} -> " + heads + "; outputs(e)]} -> " + heads + "\n";
+}
+constexpr size_t kTable = 3;  // place in its operands
+
 // Pixels of a map, attention within windows of 2 x 2, a product with a residual, a chain of two products, and squares of 2 x 2 side by
 // side.
 const std::string kStage = R"(
@@ -24,8 +36,8 @@ const std::string kStage = R"(
   t = Transpose(x) {perm=[0,2,3,1]} -> f32[1,4,4,32]
   r = Normalize(t, g, h) {axes=[3], epsilon=0.001} -> f32[1,4,4,32]
   r1 = Reshape(r) -> f32[16,32]
-  a = SelfAttention(r1, w3, b3, none, windows) {heads=1, scale=0.25, epsilon=0.001} -> f32[1,16,32]
-  a1 = Transpose(a) {perm=[1,0,2]} -> f32[16,1,32]
+)" + attention("a", "r1", "windows", 16) +
+                           R"(  a1 = Transpose(a) {perm=[1,0,2]} -> f32[16,1,32]
   a2 = Reshape(a1) -> f32[1,4,4,32]
   p = MatMul(a2, w) epilogue{bias=h, residual=r} -> f32[1,4,4,32]
   n = Normalize(p, g, h) {axes=[3], epsilon=0.001} -> f32[1,4,4,32]
@@ -40,8 +52,8 @@ const std::string kNext = R"(
   windows2 = const i64[2,2] {0, 3, 1, 2}
   pairs = const i64[2,2] {0, 2, 1, 3}
   u2 = const f32[64,8]
-  c = SelfAttention(y, w3, b3, none, windows2) {heads=1, scale=0.25, epsilon=0.001} -> f32[1,4,32]
-  c1 = Transpose(c) {perm=[1,0,2]} -> f32[4,1,32]
+)" + attention("c", "y", "windows2", 4) +
+                          R"(  c1 = Transpose(c) {perm=[1,0,2]} -> f32[4,1,32]
   c2 = Reshape(c1) -> f32[4,32]
   d = MatMul(c2, w) epilogue{residual=y} -> f32[4,32]
   m2 = Normalize(d, none, none, pairs) {axes=[1], epsilon=0.001} -> f32[2,64]
@@ -87,15 +99,15 @@ TEST_CASE("a stage between a map's pixels and rows side by side is in the order 
   CHECK(values_of(made, first.inputs[kNormalizeRows]) == kSquares);
   CHECK(std::get<Normalize>(first.attrs).axes == std::vector<int64_t>{1});
   // Pixels 0, 1, 4 and 5 of the first window are rows 0, 2, 1 and 3.
-  CHECK(values_of(made, attention.inputs[kSelfRowTable]) == std::vector<int64_t>{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
-  CHECK(made.tensor(attention.inputs[kSelfRowTable]).shape == Shape{4, 4});
+  CHECK(values_of(made, attention.inputs[kTable]) == std::vector<int64_t>{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
+  CHECK(made.tensor(attention.inputs[kTable]).shape == Shape{4, 4});
 }
 
 TEST_CASE("the order of a stage is in terms of the order of the stage behind it") {
   const Graph made = ordered(swapped(kStage, "outputs(y)\n", "") + kNext);
   CHECK(rop_named(made, "m2").inputs.size() == 1);
   CHECK(rop_named(made, "m").inputs.size() == 2);
-  CHECK(values_of(made, rop_named(made, "c").inputs[kSelfRowTable]) == std::vector<int64_t>{0, 3, 2, 1});
+  CHECK(values_of(made, rop_named(made, "c").inputs[kTable]) == std::vector<int64_t>{0, 3, 2, 1});
   // The second of the rows behind is the third square.
   CHECK(values_of(made, rop_named(made, "r").inputs[kNormalizeRows]) ==
         std::vector<int64_t>{0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15});

@@ -12,7 +12,9 @@
 #include "compiler/ops/ops.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/row_products.h"
+#include "compiler/passes/view_strides.h"
 #include "compiler/passes/views/row_work.h"
+#include "compiler/passes/views/window_heads.h"
 
 namespace tamp::passes {
 namespace {
@@ -49,15 +51,19 @@ class RowsOfStage {
     return true;
   }
 
-  std::vector<size_t> takers;  // by a table of rows of this stage
-  std::vector<size_t> givers;  // Normalizes that make rows of this stage, by a table or from a map's pixels
+  std::vector<std::pair<size_t, size_t>> takers;  // by a table of rows of this stage; the operand that it is
+  std::vector<size_t> givers;                     // Normalizes that make rows of this stage, by a table or from a map's pixels
 
  private:
   bool has_rows(TensorId id) const { return is_matrix(graph_.tensor(id).shape); }
   bool is_matrix(const Shape& shape) const { return !shape.empty() && shape.back() * rows_ == element_count(shape); }
 
-  static void note(std::vector<size_t>& list, size_t rop) {
-    if (std::find(list.begin(), list.end(), rop) == list.end()) list.push_back(rop);
+  template <class Value>
+  static void note(std::vector<Value>& list, const Value& value) {
+    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+  }
+  std::pair<size_t, size_t> taker(const ROperator& rop, size_t table) const {
+    return {static_cast<size_t>(&rop - graph_.rops.data()), table};
   }
 
   // The operands that have the result's rows, of an rOperator that works on each row alone; none for any other.
@@ -65,35 +71,56 @@ class RowsOfStage {
     if (keeps_order(graph_, rop)) return std::vector<TensorId>{rop.inputs[0]};
     if (!has_rows(rop.outputs[0])) return std::nullopt;
     std::vector<TensorId> mains;
-    bool all = true;  // each step of a Fused works so
-    for_each_step(graph_, rop, [&](const Graph& steps, const ROperator& step) {
-      std::vector<TensorId> own;
-      if (is_row_product(steps, step)) {
-        own = {step.inputs[0], step.epilogue.residual};
-      } else if (const std::optional<RowWork> work = row_work(steps, step)) {
-        for (const size_t i : work->mains) own.push_back(step.inputs[i]);
-      }
-      all &= !own.empty();
-      for (const TensorId id : own) {
-        if (!id.valid()) continue;
-        all &= is_matrix(steps.tensor(id).shape);
-        const std::optional<FusedView> view = FusedView::of(rop);
-        if (const TensorId main = view ? view->outside(id) : id; main.valid()) mains.push_back(main);
-      }
-    });
+    bool all = true;
+    for_each_step(graph_, rop, [&](const Graph& steps, const ROperator& step) { all = all && take_step(rop, steps, step, mains); });
     return all ? std::optional(mains) : std::nullopt;
   }
+  // Whether a step of `whole`, or itself, works on each row alone. The whole's operands that have these rows are added to `mains`.
+  bool take_step(const ROperator& whole, const Graph& steps, const ROperator& step, std::vector<TensorId>& mains) const {
+    std::vector<TensorId> own;
+    if (is_row_product(steps, step)) {
+      own = {step.inputs[0]};
+      if (step.epilogue.residual.valid()) own.push_back(step.epilogue.residual);
+    } else if (const std::optional<RowWork> work = row_work(steps, step)) {
+      for (const size_t i : work->mains) own.push_back(step.inputs[i]);
+    }
+    const std::optional<FusedView> view = FusedView::of(whole);
+    for (const TensorId id : own) {
+      if (!is_matrix(steps.tensor(id).shape)) return false;
+      if (const TensorId main = view ? view->outside(id) : id; main.valid()) mains.push_back(main);
+    }
+    return !own.empty();
+  }
 
-  // The SelfAttention whose result the Transpose gives row by row.
+  // The place of the table in the operands of a Fused that ends in attention within windows of its first operand's rows: steps that work on
+  // each row alone, then views that make heads of the rows, as queries, keys and values.
+  std::optional<size_t> window_table(const ROperator& rop) const {
+    const std::optional<FusedView> view = FusedView::of(rop);
+    if (!view || !view->as<Attention>(view->count() - 1) || !has_rows(rop.inputs[0])) return std::nullopt;
+    const Graph steps = steps_of(graph_, rop);
+    const ROperator& attention = steps.rops.back();
+    const TensorId table = view->outside(operand(attention, kAttentionRowTable));
+    if (!table.valid() || !is_constant(graph_, table)) return std::nullopt;
+    std::vector<TensorId> mains;
+    bool views = false;
+    for (size_t i = 0; i + 1 < steps.rops.size(); ++i) {
+      views |= is_view(steps.rops[i].attrs);
+      if (views ? !is_view(steps.rops[i].attrs) : !take_step(rop, steps, steps.rops[i], mains)) return std::nullopt;
+    }
+    const Uses uses = uses_of(steps);
+    for (size_t i = 0; i < 3; ++i) {
+      const std::optional<HeadsOfRows> part = heads_of_rows(steps, uses, attention.inputs[i]);
+      if (!part || part->heads.windows != 1 || part->heads.rows != rows_) return std::nullopt;
+    }
+    if (std::any_of(mains.begin(), mains.end(), [&](TensorId main) { return main != rop.inputs[0]; })) return std::nullopt;
+    return static_cast<size_t>(std::find(rop.inputs.begin(), rop.inputs.end(), table) - rop.inputs.begin());
+  }
+  // The attention within windows whose result the Transpose gives row by row.
   const ROperator* attention_behind(const ROperator& rop) const {
     const auto* const transpose = std::get_if<Transpose>(&rop.attrs);
     if (!transpose || transpose->perm != std::vector<int64_t>{1, 0, 2}) return nullptr;
     const ROperatorId maker = uses_.maker_for_one(rop.inputs[0]);
-    return maker.valid() && is_stage_attention(graph_.rop(maker)) ? &graph_.rop(maker) : nullptr;
-  }
-  bool is_stage_attention(const ROperator& rop) const {
-    return std::holds_alternative<SelfAttention>(rop.attrs) && has_rows(rop.inputs[0]) && operand(rop, kSelfRowTable).valid() &&
-           is_constant(graph_, rop.inputs[kSelfRowTable]);
+    return maker.valid() && window_table(graph_.rop(maker)) ? &graph_.rop(maker) : nullptr;
   }
   // Of rows that a map's pixels are.
   bool begins_at_map(const ROperator& rop) const {
@@ -108,7 +135,7 @@ class RowsOfStage {
     if (!maker.valid()) return false;
     const ROperator& rop = graph_.rop(maker);
     if (const ROperator* const attention = attention_behind(rop)) {
-      note(takers, static_cast<size_t>(attention - graph_.rops.data()));
+      note(takers, taker(*attention, *window_table(*attention)));
       open.push_back(attention->inputs[0]);
       return true;
     }
@@ -125,15 +152,15 @@ class RowsOfStage {
 
   bool take_reader(TensorId id, ROperatorId reader, std::vector<TensorId>& open) {
     const ROperator& rop = graph_.rop(reader);
-    if (is_stage_attention(rop) && rop.inputs[0] == id) {
-      note(takers, reader.index());
+    if (const std::optional<size_t> table = window_table(rop); table && rop.inputs[0] == id) {
+      note(takers, taker(rop, *table));
       const std::vector<ROperatorId>& behind = uses_.consumers[rop.outputs[0].index()];
       if (behind.size() != 1 || attention_behind(graph_.rop(behind[0])) == nullptr) return false;
       open.push_back(graph_.rop(behind[0]).outputs[0]);
       return true;
     }
     if (std::holds_alternative<Normalize>(rop.attrs) && operand(rop, kNormalizeRows).valid()) {
-      note(takers, reader.index());
+      note(takers, taker(rop, kNormalizeRows));
       return rop.inputs[0] == id && has_rows(id) && is_constant(graph_, rop.inputs[kNormalizeRows]);
     }
     const std::optional<std::vector<TensorId>> mains = mains_of(rop);
@@ -157,10 +184,9 @@ class Ordering {
 
   void apply(size_t normalize, const RowsOfStage& stage) {
     put_side_by_side(graph_.rops[normalize]);
-    for (const size_t taker : stage.takers) {
+    for (const auto& [taker, place] : stage.takers) {
       if (taker == normalize) continue;
-      ROperator& rop = graph_.rops[taker];
-      TensorId& table = rop.inputs[std::holds_alternative<Normalize>(rop.attrs) ? kNormalizeRows : kSelfRowTable];
+      TensorId& table = graph_.rops[taker].inputs[place];
       table = with_table(table, [&](const int64_t* from, size_t i) { return place_[static_cast<size_t>(from[i])]; });
     }
     for (const size_t giver : stage.givers) give_in_order(giver);

@@ -32,7 +32,6 @@ std::vector<size_t> summed(const ROperator& rop, size_t rank) {
   }
   if (std::holds_alternative<NormalizeBy>(rop.attrs)) return {rank - 1};
   if (const auto* matmul = std::get_if<MatMul>(&rop.attrs)) return {rank - (matmul->trans_a ? 2 : 1)};
-  if (std::holds_alternative<SelfAttention>(rop.attrs)) return {rank - 1};
   if (const auto* normalize = std::get_if<Normalize>(&rop.attrs)) return sizes_of(normalize->axes);
   if (const auto* softmax = std::get_if<Softmax>(&rop.attrs)) {
     std::vector<size_t> axes;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "compiler/passes/view_strides.h"
+
 namespace tamp::passes {
 
 std::optional<WindowHeads> window_heads(const Shape& shape, const Placement& place, int64_t row) {
@@ -26,6 +28,20 @@ std::optional<WindowHeads> window_heads(const Shape& shape, const Placement& pla
   }
   const bool fits = found.first >= 0 && found.first + found.heads * found.columns <= row;
   return fits ? std::optional(found) : std::nullopt;
+}
+
+std::optional<HeadsOfRows> heads_of_rows(const Graph& graph, const Uses& uses, TensorId id) {
+  std::vector<const ROperator*> views;
+  ROperatorId maker = uses.producer[id.index()];
+  for (; maker.valid() && is_view(graph.rop(maker).attrs); maker = uses.producer[views.back()->inputs[0].index()])
+    views.push_back(&graph.rop(maker));
+  if (!maker.valid()) return std::nullopt;
+  const Shape& rows = graph.tensor(graph.rop(maker).outputs[0]).shape;
+  if (rows.empty()) return std::nullopt;
+  std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(rows)};
+  for (size_t v = views.size(); v-- > 0 && place;) place = view_place(graph, *views[v], *place);
+  const std::optional<WindowHeads> heads = place ? window_heads(graph.tensor(id).shape, *place, rows.back()) : std::nullopt;
+  return heads ? std::optional(HeadsOfRows{maker, *heads}) : std::nullopt;
 }
 
 Placement joined_place(const Shape& shape, size_t window_dimensions) {

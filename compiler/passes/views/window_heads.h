@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "compiler/ir/tensor.h"
+#include "compiler/ir/graph.h"
 
 namespace tamp::passes {
 
@@ -23,6 +23,13 @@ struct WindowHeads {
 
 // The windows and heads of a tensor of that shape and place, in memory whose rows have `row` elements; none if it has no such parts.
 std::optional<WindowHeads> window_heads(const Shape& shape, const Placement& place, int64_t row);
+
+// The tensor as heads of rows that it is a view of, which `maker` makes; none if it is no such view.
+struct HeadsOfRows {
+  ROperatorId maker;
+  WindowHeads heads;
+};
+std::optional<HeadsOfRows> heads_of_rows(const Graph& graph, const Uses& uses, TensorId id);
 
 // Where a tensor of that shape, with these dimensions of windows, lies in rows that have all heads' columns and nothing else.
 Placement joined_place(const Shape& shape, size_t window_dimensions);
