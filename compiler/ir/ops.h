@@ -212,32 +212,6 @@ struct Attention {
 
 inline constexpr size_t kAttentionBias = 3, kAttentionRowTable = 4;  // places in the inputs of an Attention
 
-// Normalisation, the product that makes Q, K and V of the same rows, and their attention: Y = Attention(Q, K, V, bias, rows) with Q, K and
-// V the thirds of N(X) * W + B, each of all heads side by side. N(X) is X with its rows normalised along their last dimension, as Normalize
-// does; what the normalisation scales and shifts by is in W and B. Inputs X[..,K], W[K,3*heads*size], B[3*heads*size]?, bias? and rows? as
-// of Attention with the heads as its one dimension of batches -> Y[heads,R,size], where R is the number of X's rows. Example: with two
-// heads of 32, columns 96 to 127 of W make the keys of head 1. passes/fuse_self_attention makes it.
-struct SelfAttention {
-  int64_t heads = 1;
-  float scale = 1;
-  Weightless weightless = Weightless::nan;
-  bool centered = true;
-  float epsilon = 1e-5F;
-  bool operator==(const SelfAttention&) const = default;
-
-  static constexpr const char* kName = "SelfAttention";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("heads", op.heads);
-    f("scale", op.scale, 1.0F);
-    f("weightless", op.weightless, Weightless::nan);
-    f("centered", op.centered, true);
-    f("epsilon", op.epsilon, 1e-5F);
-  }
-};
-// Places in its inputs.
-inline constexpr size_t kSelfWeights = 1, kSelfBias = 2, kSelfScores = 3, kSelfRowTable = 4;
-
 // The first half of squeeze-and-excite: the mean of every channel, multiplied by W. The result is left in parts, which ChannelExcite adds
 // up. X[N,C,H,W], W[R,C,1,1] -> S[N,R,P], with R rounded up to a multiple of four (the added rows are zeros). With T = ceil(H / rows), part
 // b * T + t covers the channels of block b (kSqueezeBlock channels each) and `rows` rows of pixels from row t * rows on: S[n,r,part] =
@@ -672,7 +646,6 @@ struct Fused {
   X(Reduce)               \
   X(Softmax)              \
   X(Attention)            \
-  X(SelfAttention)        \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

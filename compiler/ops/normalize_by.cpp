@@ -1,21 +1,41 @@
 // Moments and NormalizeBy: the two halves of a normalisation of rows.
+#include <algorithm>
 #include <cmath>
 
-#include "compiler/ops/moments.h"
 #include "compiler/ops/operator.h"
+#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::ops {
+namespace {
+
+int64_t rows_of(const Shape& shape) { return element_count(shape) / std::max<int64_t>(1, shape.back()); }
+
+// The shape of X's moments.
+Shape moments_of(const Given& given) {
+  const Shape& shape = given.shape(0);
+  if (shape.empty()) throw bad_input("X has shape " + shape_text(shape) + ", expected rows");
+  if (shape.back() % kMomentColumns != 0 || shape.back() == 0)
+    throw bad_input("X has shape " + shape_text(shape) + ", expected rows of a multiple of " + std::to_string(kMomentColumns));
+  return {rows_of(shape), shape.back() / kMomentColumns, 2};
+}
+
+}  // namespace
 
 TensorTypes infer(const Moments&, const Given& given) {
   given.expect(1);
-  if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
-  check_columns("X", given.shape(0));
-  return {{given.dtype(0), moments_of(given.shape(0))}};
+  return {{given.dtype(0), moments_of(given)}};
 }
 std::vector<Value> evaluate(const Moments&, const Call& call) {
   const Numbers<double> x(call.input(0));
-  return {output_from(call, moments_of_rows({x.data(), x.data() + element_count(call.input(0).shape)}))};
+  std::vector<double> moments;
+  for (int64_t part = 0; part < element_count(call.input(0).shape); part += kMomentColumns) {
+    double mean = 0, squares = 0;
+    for (int64_t i = part; i < part + kMomentColumns; ++i) mean += x[i] / kMomentColumns;
+    for (int64_t i = part; i < part + kMomentColumns; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    moments.insert(moments.end(), {mean, squares});
+  }
+  return {output_from(call, moments)};
 }
 Layout layout_of(const Moments&) { return Layout::row_major; }
 bool is_identity(const Moments&, const Shape&) { return false; }
@@ -24,9 +44,7 @@ int64_t own_work(const Moments&, const Given& given, const TensorTypes&) { retur
 
 TensorTypes infer(const NormalizeBy&, const Given& given) {
   given.expect(2, 3);
-  if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
-  check_columns("X", given.shape(0));
-  given.expect_shape(1, "moments", moments_of(given.shape(0)));
+  given.expect_shape(1, "moments", moments_of(given));
   given.expect_shape(2, "rounded", given.shape(0));
   return {given.type(0)};
 }

@@ -1,4 +1,5 @@
-// SelfAttention (compiler/ir/ops.h): rows of x normalised, multiplied to rows of Q, K and V, and attention within windows of up to 64 rows.
+// Self-attention (self_attention_fusion.cpp): rows of x normalised, multiplied to rows of Q, K and V, and attention within windows of up to
+// 64 rows.
 //   Y = softmax(scale * Q * K' + bias) * V,  {Q, K, V}[r][c] = bias[c] + sum over k of n(x)[r][k] * weight[k][c]
 //
 // A rTask is one head of one window, or of two windows. It reads the window's rows whole, so it finds their mean and variance itself, and

@@ -384,7 +384,7 @@ TEST_CASE("copies carry what they copy, if their readers round it") {
   CHECK_FALSE(added.may("n"));
 }
 
-TEST_CASE("rows that a SelfAttention normalises itself stay in fp32, and its results are means of bounded values") {
+TEST_CASE("rows that attention within a Fused normalises stay in fp32, and its results are means of bounded values") {
   const auto model = [](const char* epilogue = "") {
     return Model(std::string(R"(
     x = input f32[16,64]
@@ -393,7 +393,7 @@ TEST_CASE("rows that a SelfAttention normalises itself stay in fp32, and its res
     b = const f32[192]
     p = const f32[32,8]
     r = MatMul(x, u) -> f32[16,64]
-    a = SelfAttention(r, w, b) {heads=2, scale=0.18} -> f32[2,16,32]
+    a = Fused(r, w, b) {title=attention, steps=[n = Normalize(i0) {axes=[1], epsilon=1e-5} -> f32[16,64]; m = MatMul(n, i1) epilogue{bias=i2} -> f32[16,192]; c = Reshape(m) -> f32[16,6,32]; t = Transpose(c) {perm=[1,0,2]} -> f32[6,16,32]; q = Slice(t) {starts=[0,0,0], steps=[1,1,1]} -> f32[2,16,32]; k = Slice(t) {starts=[2,0,0], steps=[1,1,1]} -> f32[2,16,32]; v = Slice(t) {starts=[4,0,0], steps=[1,1,1]} -> f32[2,16,32]; a = Attention(q, k, v) {scale=0.18} -> f32[2,16,32]; outputs(a)]} -> f32[2,16,32]
     y = MatMul(a, p) )") +
                  epilogue + R"( -> f32[2,16,8]
     outputs(y)

@@ -185,7 +185,6 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
     if (rop.inputs.size() > 2) return std::nullopt;
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.epilogue.bias);
   }
-  if (std::holds_alternative<SelfAttention>(rop.attrs)) return usual(rop.inputs[kSelfWeights], false, 1, operand(rop, kSelfBias));
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
     if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
     return Weights{rop.inputs[1], graph.tensor(rop.inputs[1]).shape[0], false, 1, rop.epilogue.bias};
@@ -233,7 +232,6 @@ std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop)
     return is_plain ? std::vector{rounded} : std::vector<TensorId>();
   }
   if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
-  if (std::holds_alternative<SelfAttention>(rop.attrs)) return {};  // it normalises its rows before it rounds them
   if (!weights_of(graph, rop)) return {};
   return {rop.inputs[0]};
 }
@@ -255,8 +253,7 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(
-      static_cast<std::variant<Conv, MatMul, Attention, SelfAttention, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
+  return is_any(static_cast<std::variant<Conv, MatMul, Attention, Fused, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -300,13 +297,8 @@ class Bounds {
     if (std::holds_alternative<Fused>(rop.attrs)) return steps_may_compute(rop);
     if (!is_product(rop)) return true;
     const std::vector<TensorId> operands = rounded_operands(graph_, rop);
-    const bool normalizes = std::holds_alternative<SelfAttention>(rop.attrs);
-    if (normalizes) {
-      const Bound qkv = of_self_attention(rop).qkv;
-      if (qkv.magnitude > kLargest || !keeps(qkv.terms)) return false;
-    }
     const auto holds = [&](TensorId id) { return fp16_holds(rop, id); };
-    if ((operands.empty() && !normalizes) || !std::all_of(operands.begin(), operands.end(), holds)) return false;
+    if (operands.empty() || !std::all_of(operands.begin(), operands.end(), holds)) return false;
     const std::optional<Weights> weights = weights_of(graph_, rop);
     return !weights ||
            fp16_holds_weights(*weights, multiplied(rop), rop.epilogue.residual_after_activation ? TensorId() : residual_of(rop));
@@ -528,24 +520,6 @@ class Bounds {
     return sum;
   }
 
-  // Of the rows of Q, K and V, and of what attention makes of them: a mean of the rows of V.
-  struct OfSelfAttention {
-    Bound qkv, made;
-  };
-  OfSelfAttention of_self_attention(const ROperator& rop) {
-    const std::optional<Weights> weights = weights_of(graph_, rop);
-    if (!weights) return {};
-    const Bound rows = normalised(static_cast<double>(graph_.tensor(rop.inputs[0]).shape.back()), of(rop.inputs[0]),
-                                  std::get<SelfAttention>(rop.attrs).epsilon);
-    OfSelfAttention found;
-    found.qkv = times(rows, *weights, true);
-    found.made = found.qkv;
-    const TensorId windows = operand(rop, kSelfRowTable);
-    const int64_t keys = windows.valid() ? graph_.tensor(windows).shape[1] : graph_.tensor(rop.outputs[0]).shape[1];
-    scale_terms(found.made, 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, keys))));
-    return found;
-  }
-
   // What a product, an activation and a residual make.
   Bound with_activation(const ROperator& rop, const Weights& weights, const ActivationCall& activation) {
     Bound bound = sum_of(rop, weights);
@@ -584,7 +558,6 @@ class Bounds {
       bound.normalised = false;
       return bound;
     }
-    if (std::holds_alternative<SelfAttention>(rop.attrs)) return of_self_attention(rop).made;
     if (std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs)) {
       const std::optional<Weights> weights = weights_of(graph_, rop);
       return weights ? with_activation(rop, *weights, {rop.epilogue.activation, rop.epilogue.a, rop.epilogue.b}) : Bound{};
