@@ -5,6 +5,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_step.h"
 #include "kernels/chain/feed_forward.h"
+#include "kernels/chain/gated_feed_forward.h"
 #include "kernels/chain/pointwise_pair.h"
 #include "kernels/chain/self_attention.h"
 #include "kernels/depthwise/depthwise.h"
@@ -55,6 +56,7 @@ const std::vector<Family>& families() {
       separable_conv(),   // Conv with a prologue
       pointwise_pair(),   // two pointwise Convs
       feed_forward(),     // two MatMuls with an activation between
+      gated_feed_forward(),  // the same with a gate in the middle
       direct(),           // every other Conv
       matmul_direct(),    // MatMul of two activations
       attention(),        // two of them with a softmax between
@@ -102,8 +104,8 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {feed_forwards(),          normalised_feed_forwards(), self_attentions(), normalized_patches(),
-          products_with_prologue(), normalized_products(),      pointwise_pairs()};
+  return {feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(), normalized_patches(),
+ products_with_prologue(), normalized_products(), pointwise_pairs()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {
