@@ -115,6 +115,7 @@ ROWS = [
     (lambda: gemm(512, 8192, 64), "fp32", 8), (races.turns, "fp16", None), (lambda: in_front_of_a_product(1, (16, 16, 56, 56), 64), "fp16", None),
     (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
+    (lambda: transformers.llama(64, 45), "fp16", None),
 ]
 
 

@@ -704,6 +704,29 @@ def test_normalisation_by_moments(tamp):
     assert "product by moments" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
+def llama(hidden, length, layers=2):
+    """Self-attention and a gated feed-forward part, each behind a normalisation."""
+    net, x = Net(hidden), "x"
+    for _ in range(layers):
+        x = net.add("Add", x, net.self_attention(net.norm(x)))
+        n = net.norm(x)
+        gate, up = (net.add("MatMul", n, net.weight(hidden, 3 * hidden)) for _ in range(2))
+        gated = net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), up)
+        x = net.add("Add", x, net.add("MatMul", gated, net.weight(3 * hidden, hidden)))
+    named(net, x)
+    return net.model([port("x", 1, length, hidden)], [port("y", 1, length, hidden)])
+
+
+def test_gated_feed_forward(tamp):
+    """Where a Llama's weights are few, each rTask reads them all for its rows; where they are many, products share them. Not in tf32."""
+    for hidden, length, precision, limit, parts in [(64, 45, "fp16", 5e-3, 2), (72, 37, "bf16", 4e-2, 2), (64, 45, "tf32", 5e-3, 0)]:
+        check(tamp, llama(hidden, length), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
+        rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+        assert rops.count("gated feed-forward part") == parts, f"{hidden}, {precision}: {rops}"
+    (tamp.folder / "model.onnx").write_bytes(llama(512, 45, 1).SerializeToString())
+    assert "gated feed-forward part" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+
+
 def feed_forwards(hidden, rows, blocks=1, norm=False, residual=False):
     """Feed-forward parts behind a product of long sums, since such a program's products are by wgmma. `norm`: a product behind that normalises,
     too. `residual`: what the last part makes is added to that product."""
