@@ -131,7 +131,7 @@ std::optional<DType> operands_of(const Request& request, const Gated& g) {
 // 16 rows. Loads wait for each other about half of the time, and between blocks nothing is multiplied.
 void set_cost(const Request& request, const Gated& g, int64_t tile_rows, Phase& phase) {
   constexpr double kBytesOfCycle = 128, kShare = 0.5, kRowsUs = 0.8, kBlockUs = 0.1;
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   const auto bytes = [&](TensorId id, int64_t columns) {
     return id.valid() ? static_cast<double>(tile_rows * columns * bytes_of(request.graph.tensor(id).dtype)) : 0.0;
   };
@@ -149,7 +149,6 @@ void set_cost(const Request& request, const Gated& g, int64_t tile_rows, Phase& 
 
 Phase phase_of(const Request& request, const Gated& g, DType operands, int64_t tile_rows, int64_t chunk_steps) {
   const auto type = [&](TensorId id) { return value_type(request.graph.tensor(id).dtype); };
-  const auto tensor = [](TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); };
   Phase phase;
   phase.header = "kernels/chain/gated_feed_forward.cuh";
   phase.body = "rk::gated_feed_forward";
@@ -159,9 +158,9 @@ Phase phase_of(const Request& request, const Gated& g, DType operands, int64_t t
                          {"Added", type(g.residual.valid() ? g.residual : g.z)},
                          {"TILES", std::to_string(tile_rows / 16)}};
   phase.args_type = "rk::GatedFeedForwardArgs";
-  phase.args = {{"in", tensor(g.x)},
-                {"residual", tensor(g.residual)},
-                {"out", tensor(g.z)},
+  phase.args = {{"in", tensor_arg(g.x)},
+                {"residual", tensor_arg(g.residual)},
+                {"out", tensor_arg(g.z)},
                 {"in_row", arg(g.x_row)},
                 {"residual_row", arg(g.residual_row)},
                 {"out_row", arg(g.z_row)},
@@ -181,7 +180,7 @@ Phase phase_of(const Request& request, const Gated& g, DType operands, int64_t t
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const VDevice& d = request.vdevice;
+  const ShapedVDevice& d = request.vdevice;
   if (!d.tf32 || d.compute_threads != rk::kComputeWarps * rk::kWarp) return {};  // the same GPUs multiply 16 bits
   const std::optional<Gated> g = gated_of(request.graph, request.rop);
   const std::optional<DType> operands = g && g->rows > 0 ? operands_of(request, *g) : std::nullopt;

@@ -24,7 +24,7 @@
 
 namespace rk {
 
-struct GatedFeedForwardArgs {
+struct GatedFeedForwardArgs {  // in tables
   TensorRef in, residual, out;            // residual: or null
   int32_t in_row, residual_row, out_row;  // elements from a row to the next
   int32_t rows;                           // of all tiles
@@ -33,7 +33,6 @@ struct GatedFeedForwardArgs {
   int32_t inner_blocks, outer_blocks;
   int32_t chunk_steps;
 };
-static_assert(sizeof(GatedFeedForwardArgs) <= 768, "an argument slot has 768 bytes");
 
 // The rows of x as operands, zeros behind the last row and the last column.
 template <class In, class Value, int ROWS, int THREADS>
