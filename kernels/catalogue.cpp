@@ -56,7 +56,6 @@ const std::vector<Family>& families() {
       separable_conv(),   // Conv with a prologue
       pointwise_pair(),   // two pointwise Convs
       feed_forward(),     // two MatMuls with an activation between
-      gated_feed_forward(),  // the same with a gate in the middle
       direct(),           // every other Conv
       matmul_direct(),    // MatMul of two activations
       attention(),        // two of them with a softmax between
@@ -64,6 +63,7 @@ const std::vector<Family>& families() {
       self_attention(),   // the same with the product in front and its normalisation
       squeeze(),          // means of channels and a product with them, with a depthwise Conv in front or not
       excite(),           // gates of channels
+      gated_feed_forward(),
       pool(),
       pool_indices(),
       max_unpool(),

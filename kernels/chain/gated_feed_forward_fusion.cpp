@@ -11,9 +11,9 @@ namespace {
 
 // A further body in the program costs what no estimate holds, and each region the fusions of its last product with a normalisation, which
 // come later.
-constexpr double kLeastGainUs = 2, kLeastGainOfRegionUs = 1.5;
+constexpr double kLeastGatedGainUs = 2, kLeastGatedRegionUs = 1.5;
 
-// A product of f32 rows with constant weights, and nothing but the activation behind it.
+// A product of f32 rows with constant weights, and nothing but the activation and a residual behind it.
 bool is_bare_product(const Graph& graph, const ROperator& rop, Activation activation) {
   return passes::is_row_product(graph, rop) && !rop.epilogue.bias.valid() && rop.epilogue.activation == activation &&
          graph.tensor(rop.inputs[0]).dtype == DType::f32;
@@ -24,54 +24,38 @@ bool is_multiplication(const ROperator& rop) {
   return step != nullptr && step->op == ElementwiseOp::mul && rop.inputs.size() == 2;
 }
 
-class GatedMatcher {
- public:
-  explicit GatedMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
-
-  std::optional<FusionRegion> match(size_t at) const {
-    const ROperator& down = graph_.rops[at];
-    if (!is_bare_product(graph_, down, Activation::none) || !may_add(down)) return std::nullopt;
-    const ROperatorId middle = only_maker(down.inputs[0]);
-    if (!middle.valid() || !is_multiplication(graph_.rop(middle))) return std::nullopt;
-    const std::vector<TensorId>& factors = graph_.rop(middle).inputs;
-    ROperatorId gate = only_maker(factors[0]), up = only_maker(factors[1]);
-    if (!gate.valid() || !up.valid() || gate == up) return std::nullopt;
-    if (graph_.rop(gate).epilogue.activation == Activation::none) std::swap(gate, up);
-    for (const auto& [id, activation] : {std::pair(gate, Activation::silu), std::pair(up, Activation::none)}) {
-      const ROperator& product = graph_.rop(id);
-      if (!is_bare_product(graph_, product, activation) || product.epilogue.residual.valid()) return std::nullopt;
-    }
-    const TensorId x = graph_.rop(gate).inputs[0];
-    if (graph_.rop(up).inputs[0] != x || shape(factors[0]) != shape(factors[1])) return std::nullopt;
-    const int64_t k = shape(x).back(), inner = shape(factors[0]).back(), columns = shape(down.outputs[0]).back();
-    if (!has_gated_body(k, inner, columns)) return std::nullopt;
-    const auto join = [=](Graph& from) {
-      return RegionSteps{{from.rop(gate), from.rop(up), from.rop(middle), from.rops[at]}, {from.rops[at].outputs[0]}};
-    };
-    return FusionRegion{{element_count(shape(x)) / k, k, inner, columns, down.epilogue.residual.valid()},
-                        {gate.index(), up.index(), middle.index(), at},
-                        join};
+std::optional<FusionRegion> gated_at(const Graph& graph, const Uses& uses, size_t at) {
+  const auto shape = [&](TensorId id) -> const Shape& { return graph.tensor(id).shape; };
+  const ROperator& down = graph.rops[at];
+  const TensorId residual = down.epilogue.residual;
+  if (!is_bare_product(graph, down, Activation::none) ||
+      (residual.valid() && (shape(residual) != shape(down.outputs[0]) || graph.tensor(residual).dtype != DType::f32)))
+    return std::nullopt;
+  const ROperatorId middle = uses.maker_for_one(down.inputs[0]);
+  if (!middle.valid() || !is_multiplication(graph.rop(middle))) return std::nullopt;
+  const std::vector<TensorId>& factors = graph.rop(middle).inputs;
+  ROperatorId gate = uses.maker_for_one(factors[0]), up = uses.maker_for_one(factors[1]);
+  if (!gate.valid() || !up.valid()) return std::nullopt;
+  if (graph.rop(gate).epilogue.activation == Activation::none) std::swap(gate, up);
+  for (const auto& [id, activation] : {std::pair(gate, Activation::silu), std::pair(up, Activation::none)}) {
+    if (!is_bare_product(graph, graph.rop(id), activation) || graph.rop(id).epilogue.residual.valid()) return std::nullopt;
   }
-
- private:
-  const Shape& shape(TensorId id) const { return graph_.tensor(id).shape; }
-  ROperatorId only_maker(TensorId id) const {
-    return uses_.consumers[id.index()].size() == 1 && !uses_.is_output[id.index()] ? uses_.producer[id.index()] : ROperatorId();
-  }
-  bool may_add(const ROperator& down) const {
-    const TensorId residual = down.epilogue.residual;
-    return !residual.valid() || (shape(residual) == shape(down.outputs[0]) && graph_.tensor(residual).dtype == DType::f32);
-  }
-
-  const Graph& graph_;
-  Uses uses_;
-};
+  const TensorId x = graph.rop(gate).inputs[0];
+  if (graph.rop(up).inputs[0] != x || shape(factors[0]) != shape(factors[1])) return std::nullopt;
+  const int64_t k = shape(x).back(), inner = shape(factors[0]).back(), columns = shape(down.outputs[0]).back();
+  if (!has_gated_body(k, inner, columns)) return std::nullopt;
+  const auto join = [=](const Graph& from) {
+    return RegionSteps{{from.rop(gate), from.rop(up), from.rop(middle), from.rops[at]}, {from.rops[at].outputs[0]}};
+  };
+  return FusionRegion{
+      {element_count(shape(x)) / k, k, inner, columns, residual.valid()}, {gate.index(), up.index(), middle.index(), at}, join};
+}
 
 std::vector<FusionRegion> gated_regions_of(const Graph& graph) {
-  const GatedMatcher matcher(graph);
+  const Uses uses = uses_of(graph);
   std::vector<FusionRegion> regions;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (std::optional<FusionRegion> region = matcher.match(i)) regions.push_back(*std::move(region));
+    if (std::optional<FusionRegion> region = gated_at(graph, uses, i)) regions.push_back(*std::move(region));
   }
   return regions;
 }
@@ -84,7 +68,7 @@ std::optional<FusedView> gated_feed_forward_steps(const ROperator& rop) {
   const auto is_product = [&](size_t i, Activation activation) {
     const Epilogue& e = steps->step(i).epilogue;
     return steps->as<MatMul>(i) && !steps->as<MatMul>(i)->trans_a && steps->step(i).inputs.size() == 2 && !e.bias.valid() &&
-           (i == 3 ? !e.residual_after_activation : !e.residual.valid()) && e.activation == activation;
+           e.activation == activation && (i == 3 ? !e.residual_after_activation : !e.residual.valid());
   };
   const bool are_products = is_product(0, Activation::silu) && is_product(1, Activation::none) && is_product(3, Activation::none);
   const auto feeds_middle = [&](size_t from) { return steps->feeds(from, 2, 0) || steps->feeds(from, 2, 1); };
@@ -97,8 +81,8 @@ std::optional<FusedView> gated_feed_forward_steps(const ROperator& rop) {
 FusionPattern gated_feed_forwards() {
   return {.title = "gated feed-forward part",
           .when = FusionTime::rows,
-          .least_us_of_kind = kLeastGainUs,
-          .least_us_of_region = kLeastGainOfRegionUs,
+          .least_us_of_kind = kLeastGatedGainUs,
+          .least_us_of_region = kLeastGatedRegionUs,
           .regions = gated_regions_of};
 }
 

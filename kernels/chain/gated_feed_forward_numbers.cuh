@@ -5,11 +5,24 @@
 
 namespace rk {
 
-// Columns of y that a step of the first product has, and columns of z that one of the second has: eight or sixteen for each warp.
-inline constexpr int kGatedInner = 8 * kComputeWarps, kGatedOuter = 16 * kComputeWarps;
-inline constexpr int kGatedDepth = 16;                              // k of a step
-inline constexpr int kGatedStepBytes = kComputeWarps * kWarp * 16;  // of weights
-// Bytes of a row of operands for so many steps: an odd number of cells of 16 bytes, so that eight rows lie in different banks.
-RK_NUMBER int gated_pitch(int steps) { return steps * kGatedDepth * 2 + 16; }
+// A unit is 16 k of sixteen columns for each warp, a step 64 k. Of the first product's columns half are the gate's and half the factor's,
+// so a block of it makes 64 columns of y, which are a step of the second one.
+inline constexpr int kGatedUnits = 4, kGatedDepth = 16 * kGatedUnits;
+inline constexpr int kGatedInner = 8 * kComputeWarps, kGatedOuter = 16 * kComputeWarps;  // columns of a block of y, and of z
+inline constexpr int kGatedUnitBytes = kComputeWarps * kWarp * 16, kGatedStepBytes = kGatedUnits * kGatedUnitBytes;  // of weights
+static_assert(kGatedInner == kGatedDepth);
+
+// Columns of x, y and z.
+struct GatedSizes {  // in tables
+  int32_t k, inner, columns;
+
+  RK_NUMBER int in_steps() const { return (k + kGatedDepth - 1) / kGatedDepth; }
+  RK_NUMBER int inner_steps() const { return (inner + kGatedDepth - 1) / kGatedDepth; }
+  RK_NUMBER int outer_blocks() const { return (columns + kGatedOuter - 1) / kGatedOuter; }
+  RK_NUMBER int steps() const { return inner_steps() * (in_steps() + outer_blocks()); }
+  // Bytes of a row of x and of y: an odd number of cells of 16 bytes, so that eight rows lie in different banks.
+  RK_NUMBER int in_pitch() const { return in_steps() * kGatedDepth * 2 + 16; }
+  RK_NUMBER int inner_pitch() const { return inner_steps() * kGatedDepth * 2 + 16; }
+};
 
 }  // namespace rk

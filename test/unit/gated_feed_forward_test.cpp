@@ -154,7 +154,7 @@ TEST_CASE("there is no gated feed-forward body for rows that do not fit") {
   CHECK(count_bodies(usual, Precision::tf32) == 0);
   CHECK(count_bodies(usual, Precision::fp16, read_vdevice("t4").without_inputs()) == 0);
   CHECK(count_bodies(gated_case("long rows", {{40, 1028}, 8, 64})) == 0);
-  CHECK(count_bodies(gated_case("only one size of tile", {{40, 512}, 2048, 16})) == 1);
+  CHECK(count_bodies(gated_case("only one size of tile", {{40, 1024}, 4096, 16})) == 1);
   CHECK(count_bodies(gated_case("reversed", {{40, 64}, 192, 64}, Lay::reversed)) == 0);
   CHECK(count_bodies(with_types({usual}, DType::bf16, DType::bf16, DType::bf16)[0]) == 0);
 }
