@@ -719,7 +719,7 @@ def llama(hidden, length, layers=2):
 
 def test_gated_feed_forward(tamp):
     """Where a Llama's weights are few, each rTask reads them all for its rows; where they are many, products share them. Not in tf32."""
-    for hidden, length, precision, limit, parts in [(64, 45, "fp16", 5e-3, 2), (72, 37, "bf16", 4e-2, 2), (64, 45, "tf32", 5e-3, 0)]:
+    for hidden, length, precision, limit, parts in [(64, 45, "fp16", 5e-3, 2), (64, 37, "bf16", 4e-2, 2), (64, 45, "tf32", 5e-3, 0)]:
         check(tamp, llama(hidden, length), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         assert rops.count("gated feed-forward part") == parts, f"{hidden}, {precision}: {rops}"
