@@ -104,8 +104,8 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(), normalized_patches(),
- products_with_prologue(), normalized_products(), pointwise_pairs()};
+  return {feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
+          normalized_patches(), products_with_prologue(),   normalized_products(), pointwise_pairs()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {
