@@ -148,7 +148,9 @@ Phase phase_of(const Request& request, const Gated& g, DType operands, int64_t t
                 {"out_row", arg(g.z_row)},
                 {"rows", arg(g.rows)},
                 {"chunk_steps", arg(chunk_steps)},
-                {"sizes", struct_arg({{"k", arg(g.gate.k)}, {"inner", arg(g.gate.n)}, {"columns", arg(g.down.n)}})}};
+                {"k", arg(g.gate.k)},
+                {"inner", arg(g.gate.n)},
+                {"columns", arg(g.down.n)}};
   phase.rtasks = ceil_div(g.rows, tile_rows);
   phase.work_bytes = g.work_bytes(tile_rows);
   phase.ring = {chunk_steps * rk::kGatedStepBytes, ceil_div(g.sizes().steps(), chunk_steps), phase.rtasks, 1};

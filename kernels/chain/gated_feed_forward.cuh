@@ -29,15 +29,15 @@ struct GatedFeedForwardArgs {             // in tables
   int32_t in_row, residual_row, out_row;  // elements from a row to the next
   int32_t rows;                           // of all tiles
   int32_t chunk_steps;
-  GatedSizes sizes;  // k is a multiple of four, columns of two
+  int32_t k, inner, columns;  // of x, a multiple of four; of y; of z, a multiple of two
 };
 
 // The rows of x as operands, zeros behind the last row and the last column.
 template <class In, class Value, int ROWS, int THREADS>
-RK_INLINE void store_gated_rows(char* to, const In* in, const GatedFeedForwardArgs& args, int first_row) {
+RK_INLINE void store_gated_rows(char* to, const In* in, const GatedFeedForwardArgs& args, const GatedSizes& sizes, int first_row) {
   constexpr int kThreads = THREADS / ROWS, kBatch = 4;  // threads of a row; vectors of a thread that are on their way together
   const int row = static_cast<int>(threadIdx.x) / kThreads, part = static_cast<int>(threadIdx.x) % kThreads;
-  const int vectors = args.sizes.in_steps() * kGatedDepth / 4, there = first_row + row < args.rows ? args.sizes.k / 4 : 0;
+  const int vectors = sizes.in_steps() * kGatedDepth / 4, there = first_row + row < args.rows ? sizes.k / 4 : 0;
   const In* const from = in + (first_row + row) * args.in_row;
 #pragma unroll 1
   for (int v = part; v < vectors; v += kBatch * kThreads) {
@@ -50,7 +50,7 @@ RK_INLINE void store_gated_rows(char* to, const In* in, const GatedFeedForwardAr
     for (int i = 0; i < kBatch; ++i) {
       if (v + i * kThreads >= vectors) continue;
       const float4 x = raw[i].floats();
-      store_shared2(to, row * args.sizes.in_pitch() + (v + i * kThreads) * 8,
+      store_shared2(to, row * sizes.in_pitch() + (v + i * kThreads) * 8,
                     {float_of(pair_of<Value>(x.x, x.y)), float_of(pair_of<Value>(x.z, x.w))});
     }
   }
@@ -120,11 +120,11 @@ struct GatedProduct {
 template <class Veu, class In, class Value, class Out, class Added, int TILES>
 RK_BODY void gated_feed_forward(const Task<Veu>& task) {
   const auto& args = task.template arguments<GatedFeedForwardArgs>();
-  const GatedSizes& sizes = args.sizes;
+  const GatedSizes sizes{args.k, args.inner, args.columns};
   const int first_row = static_cast<int>(task.index) * 16 * TILES, rows = args.rows - first_row;
   const int row = lane_id() / 4, column = lane_id() % 4 * 2;  // of the lane's first pair
   char *const x = as_shared(task.work), *const y = x + 16 * TILES * sizes.in_pitch();
-  store_gated_rows<In, Value, 16 * TILES, Veu::kComputeThreads>(x, values_at<In>(task, args.in), args, first_row);
+  store_gated_rows<In, Value, 16 * TILES, Veu::kComputeThreads>(x, values_at<In>(task, args.in), args, sizes, first_row);
   GatedProduct<Veu, Value, TILES> product(task, args.chunk_steps);
   sync_compute<Veu>();
 

@@ -13,7 +13,7 @@ inline constexpr int kGatedUnitBytes = kComputeWarps * kWarp * 16, kGatedStepByt
 static_assert(kGatedInner == kGatedDepth);
 
 // Columns of x, y and z.
-struct GatedSizes {  // in tables
+struct GatedSizes {
   int32_t k, inner, columns;
 
   RK_NUMBER int in_steps() const { return (k + kGatedDepth - 1) / kGatedDepth; }
