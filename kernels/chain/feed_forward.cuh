@@ -1,4 +1,4 @@
-// FeedForward (compiler/ir/ops.h): two products of rows, one behind the other, on tensor cores.
+// The fused MLP (feed_forward_fusion.cpp): two products of rows, one behind the other, on tensor cores.
 //   y[r][h] = act(bias[h] + sum over k of n(x)[r][k] * weight[k][h])
 //   z[r][c] = bias[c] + residual[r][c] + sum over h of y[r][h] * weight[h][c]
 // n(x) is x, or with NORMALIZES (x - mean) / sqrt(variance + epsilon) of its row. With NORMALIZES_RESULT z is normalised in the same way,
