@@ -237,7 +237,7 @@ def test_a_wrong_row_of_a_decoder_is_found(tamp):
 def test_a_wrong_word_of_a_decoder_is_found(tamp):
     """One that is not what its buffer has."""
     word = "cuda_on_cpu::publish(word, word_of(value));"
-    check_planted(tamp, word, word.replace("value", "1.5f * value"), r"rOperator '\S+' \(\w+\), rKernel .*: the words of its result ")
+    check_planted(tamp, word, word.replace("value", "1.5f * value"), r"rOperator '\S+' \([^)]+\), rKernel .*: the words of its result ")
 
 
 def test_every_roperator_of_transformers_is_compared(tamp):

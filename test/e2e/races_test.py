@@ -247,6 +247,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("decoder_step_graph", transformers.decoder_step, ["--vdevice", "h200", "--precision", "fp32", "--execution", "graph"], "attention_step<64,"),
     ("one_token", transformers.one_token, ["--vdevice", "h200"], "gemv_row_16bit attention_step"),
     ("narrow_one_token", transformers.one_token, ["--vdevice", "h200", "--precision", "bf16"], "gemv_row_16bit"),
+    ("gated_feed_forward", lambda: transformers.llama(64, 45, 1), ["--vdevice", "h200", "--precision", "fp16"], "gated_feed_forward"),
     ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
