@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,9 @@ struct FusionPattern {
   // All regions that the family's body takes, in the order of the graph. No rOperator is in two of them.
   std::function<std::vector<FusionRegion>(const Graph& graph)> regions;
 };
+
+// `regions` of a pattern that is found from one of its rOperators, `at`. Of two regions with a common rOperator the first counts.
+std::function<std::vector<FusionRegion>(const Graph&)> regions_at_each(
+    std::function<std::optional<FusionRegion>(const Graph& graph, const Uses& uses, size_t at)> region_at);
 
 }  // namespace tamp

@@ -86,15 +86,6 @@ std::optional<FusionRegion> feed_at(const Graph& graph, const Uses& uses, size_t
   return region;
 }
 
-std::vector<FusionRegion> feeds_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (std::optional<FusionRegion> region = feed_at(graph, uses, i)) regions.push_back(*std::move(region));
-  }
-  return regions;
-}
-
 // Whether the second Transpose undoes the first.
 bool undoes(const Transpose& first, const Transpose& second) {
   for (size_t d = 0; d < second.perm.size(); ++d) {
@@ -103,7 +94,7 @@ bool undoes(const Transpose& first, const Transpose& second) {
   return true;
 }
 
-// Who makes `rows`, apart from two Transposes of which one undoes the other, as around pixels that are a map in between; none where
+// The maker of `rows`, apart from two Transposes of which one undoes the other, as around pixels that are a map in between; none where
 // something else reads what lies between.
 ROperatorId maker_of_rows(const Graph& graph, const Uses& uses, TensorId rows) {
   const auto transpose_of = [&](ROperatorId id) { return id.valid() ? std::get_if<Transpose>(&graph.rop(id).attrs) : nullptr; };
@@ -115,24 +106,19 @@ ROperatorId maker_of_rows(const Graph& graph, const Uses& uses, TensorId rows) {
   return first != nullptr && undoes(*first, *second) ? uses.maker_for_one(graph.rop(before).inputs[0]) : ROperatorId();
 }
 
-std::vector<FusionRegion> normalised_feeds_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (!passes::normalizes_rows(graph, graph.rops[i])) continue;
-    const TensorId rows = graph.rops[i].inputs[0];
-    const ROperatorId maker = maker_of_rows(graph, uses, rows);
-    const std::optional<FeedForwardSteps> feed = maker.valid() ? feed_forward_steps(graph.rop(maker)) : std::nullopt;
-    if (!feed || feed->result || feed->keeps_moments) continue;
-    const Shape& shape = graph.tensor(rows).shape;
-    const auto join = [maker, i](Graph& from) {
-      ROperator normalize = from.rops[i];
-      normalize.inputs[0] = from.rop(maker).outputs[0];
-      return RegionSteps{{from.rop(maker), normalize}, normalize.outputs};
-    };
-    regions.push_back({{element_count(shape) / shape.back(), shape.back()}, {maker.index(), i}, join});
-  }
-  return regions;
+std::optional<FusionRegion> normalised_feed_at(const Graph& graph, const Uses& uses, size_t at) {
+  if (!passes::normalizes_rows(graph, graph.rops[at])) return std::nullopt;
+  const TensorId rows = graph.rops[at].inputs[0];
+  const ROperatorId maker = maker_of_rows(graph, uses, rows);
+  const std::optional<FeedForwardSteps> feed = maker.valid() ? feed_forward_steps(graph.rop(maker)) : std::nullopt;
+  if (!feed || feed->result || feed->keeps_moments) return std::nullopt;
+  const Shape& shape = graph.tensor(rows).shape;
+  const auto join = [maker, at](const Graph& from) {
+    ROperator normalize = from.rops[at];
+    normalize.inputs[0] = from.rop(maker).outputs[0];
+    return RegionSteps{{from.rop(maker), normalize}, normalize.outputs};
+  };
+  return FusionRegion{{element_count(shape) / shape.back(), shape.back()}, {maker.index(), at}, join};
 }
 
 }  // namespace
@@ -172,10 +158,13 @@ const char* feed_activation(Activation activation) {
 }
 
 FusionPattern feed_forwards() {
-  return {.title = kFeedTitle, .when = FusionTime::rows, .least_us_of_kind = kLeastFeedGainUs, .regions = feeds_of};
+  return {.title = kFeedTitle, .when = FusionTime::rows, .least_us_of_kind = kLeastFeedGainUs, .regions = regions_at_each(feed_at)};
 }
 FusionPattern normalised_feed_forwards() {
-  return {.title = kFeedTitle, .when = FusionTime::rows, .least_us_of_kind = kLeastResultGainUs, .regions = normalised_feeds_of};
+  return {.title = kFeedTitle,
+          .when = FusionTime::rows,
+          .least_us_of_kind = kLeastResultGainUs,
+          .regions = regions_at_each(normalised_feed_at)};
 }
 
 }  // namespace tamp::kernels

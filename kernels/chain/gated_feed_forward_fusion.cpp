@@ -51,15 +51,6 @@ std::optional<FusionRegion> gated_at(const Graph& graph, const Uses& uses, size_
       {element_count(shape(x)) / k, k, inner, columns, residual.valid()}, {gate.index(), up.index(), middle.index(), at}, join};
 }
 
-std::vector<FusionRegion> gated_regions_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (std::optional<FusionRegion> region = gated_at(graph, uses, i)) regions.push_back(*std::move(region));
-  }
-  return regions;
-}
-
 }  // namespace
 
 std::optional<FusedView> gated_feed_forward_steps(const ROperator& rop) {
@@ -83,7 +74,7 @@ FusionPattern gated_feed_forwards() {
           .when = FusionTime::rows,
           .least_us_of_kind = kLeastGatedGainUs,
           .least_us_of_region = kLeastGatedRegionUs,
-          .regions = gated_regions_of};
+          .regions = regions_at_each(gated_at)};
 }
 
 }  // namespace tamp::kernels

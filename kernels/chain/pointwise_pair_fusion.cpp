@@ -50,19 +50,6 @@ std::optional<FusionRegion> pair_at(const Graph& graph, const Uses& uses, size_t
   return FusionRegion{{x[1], graph.tensor(y).shape[1], z[1], x[0] * x[2] * x[3], residual.valid(), keeps}, {maker.index(), at}, join};
 }
 
-std::vector<FusionRegion> pairs_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<bool> taken(graph.rops.size(), false);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    std::optional<FusionRegion> region = pair_at(graph, uses, i);
-    if (!region || taken[region->rops[0]] || taken[i]) continue;
-    taken[region->rops[0]] = taken[i] = true;
-    regions.push_back(*std::move(region));
-  }
-  return regions;
-}
-
 }  // namespace
 
 std::optional<FusedView> pointwise_pair_steps(const ROperator& rop) {
@@ -81,7 +68,7 @@ FusionPattern pointwise_pairs() {
           .when = FusionTime::maps,
           .least_us_of_region = 0.2,
           .least_us_of_all = 2.5,
-          .regions = pairs_of};
+          .regions = regions_at_each(pair_at)};
 }
 
 }  // namespace tamp::kernels

@@ -53,19 +53,13 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   return FusionRegion{{map[0], map[1], map[2], map[3], order.valid()}, rops, join};
 }
 
-std::vector<FusionRegion> regions_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (std::optional<FusionRegion> region = region_at(graph, uses, i)) regions.push_back(*std::move(region));
-  }
-  return regions;
-}
-
 }  // namespace
 
 FusionPattern normalized_patches() {
-  return {.title = "convolution with normalised pixels", .when = FusionTime::maps, .least_us_of_kind = 0.3, .regions = regions_of};
+  return {.title = "convolution with normalised pixels",
+          .when = FusionTime::maps,
+          .least_us_of_kind = 0.3,
+          .regions = regions_at_each(region_at)};
 }
 
 }  // namespace tamp::kernels

@@ -53,19 +53,6 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
                       }};
 }
 
-std::vector<FusionRegion> normalized_products_of(const Graph& graph) {
-  const Uses uses = uses_of(graph);
-  std::vector<bool> taken(graph.rops.size(), false);
-  std::vector<FusionRegion> regions;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    std::optional<FusionRegion> region = region_at(graph, uses, i);
-    if (!region || taken[region->rops[0]]) continue;
-    taken[region->rops[0]] = true;
-    regions.push_back(*std::move(region));
-  }
-  return regions;
-}
-
 }  // namespace
 
 std::optional<FusedView> normalized_product_steps(const ROperator& rop) {
@@ -83,7 +70,8 @@ std::optional<FusedView> normalized_product_steps(const ROperator& rop) {
 }
 
 FusionPattern normalized_products() {
-  return {.title = "product with normalised rows", .when = FusionTime::products, .least_us_of_kind = 2, .regions = normalized_products_of};
+  return {
+      .title = "product with normalised rows", .when = FusionTime::products, .least_us_of_kind = 2, .regions = regions_at_each(region_at)};
 }
 
 }  // namespace tamp::kernels

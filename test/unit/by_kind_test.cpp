@@ -71,5 +71,22 @@ TEST_CASE("no pass changes a graph of infinite estimate to another one") {
   CHECK(print(passes::split_dilated(dilated, infinite)) == print(dilated));
 }
 
+TEST_CASE("of regions with a common rOperator the first counts") {
+  const Graph graph = parse_graph(R"(
+    x = input f32[4]
+    a = Elementwise(x) {relu(i0)} -> f32[4]
+    b = Elementwise(a) {relu(i0)} -> f32[4]
+    c = Elementwise(b) {relu(i0)} -> f32[4]
+    d = Elementwise(c) {relu(i0)} -> f32[4]
+    outputs(d)
+  )");
+  const auto pair_at = [](const Graph&, const Uses&, size_t at) {
+    return at > 0 ? std::optional(FusionRegion{{}, {at - 1, at}, nullptr}) : std::nullopt;
+  };
+  const std::vector<FusionRegion> regions = regions_at_each(pair_at)(graph);
+  REQUIRE(regions.size() == 2);
+  CHECK((regions[0].rops == std::vector<size_t>{0, 1} && regions[1].rops == std::vector<size_t>{2, 3}));
+}
+
 }  // namespace
 }  // namespace tamp::test
