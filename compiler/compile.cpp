@@ -20,6 +20,7 @@
 #include "compiler/passes/place/merge_convolutions.h"
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/tidy/widen_halves.h"
+#include "compiler/passes/tidy/without_quantisation.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
 #include "compiler/shape/estimators.h"
@@ -117,6 +118,15 @@ void log_choices(const RProgram& program, const select::Records* records) {
   }
 }
 
+std::vector<passes::Pass> pipeline_of(const shape::Setting& setting) {
+  std::vector<passes::Pass> pipeline =
+      passes::pipeline(shape::estimator(setting), shape::cell_of(setting), shape::graph_estimator(setting),
+                       shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
+  // In fp32 a model of 16 bits rounds where it says so.
+  if (setting.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
+  return pipeline;
+}
+
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   Prepared prepared;
   shape::Setting& setting = prepared.setting;
@@ -135,19 +145,31 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   setting.precision = asked ? *asked : shape::own_precision(prepared.source, setting.vdevice);
-  std::vector<passes::Pass> pipeline =
-      passes::pipeline(shape::estimator(setting), shape::cell_of(setting), shape::graph_estimator(setting),
-                       shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
-  // In fp32 a model of 16 bits rounds where it says so.
-  if (setting.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
   progress.emplace("runs the passes");
-  prepared.graph = run_passes(prepared.source, pipeline, dump, prepared.unplaced);
+  prepared.graph = run_passes(prepared.source, pipeline_of(setting), dump, prepared.unplaced);
   prepared.vdevice = shape::with_final_stages(prepared.graph, setting, shape::program_shape(prepared.graph, setting));
   prepared.graph = shape::narrowed(std::move(prepared.graph), setting, prepared.vdevice);
   shape::log_activations(prepared.graph, setting);
   dump("narrow_activations", prepared.graph);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
+}
+
+// Says of a quantised model what its network would take in floats: nothing here makes use of the integers' speed.
+void report_quantisation(const Prepared& prepared, const RProgram& program) {
+  std::optional<passes::WithoutQuantisation> floats = passes::without_quantisation(prepared.source);
+  if (!floats) return;
+  Dump none("");
+  std::optional<Graph> unplaced;
+  run_passes(std::move(floats->graph), pipeline_of(prepared.setting), none, unplaced);
+  const double us = shape::graph_estimator(prepared.setting)(*unplaced);
+  const int64_t products = floats->integer_products;
+  const std::string how =
+      products == 0 ? "its products are computed in floats"
+                    : fmt::format("{} of its products {} computed in integers by plain bodies", products, products == 1 ? "is" : "are");
+  spdlog::warn(
+      "quantised model: estimated {:.1f} us; the same network in floats would take about {:.1f} us: {}, none on integer tensor cores",
+      program.estimated_us, us, how);
 }
 
 std::string schedule_of(const CompileOptions& options) {
@@ -235,6 +257,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
   log_choices(compiled.program, options.execution == schedule::Execution::persistent ? &records : nullptr);
+  report_quantisation(prepared, compiled.program);
   compiled.source = std::move(prepared.source);
   return compiled;
 }

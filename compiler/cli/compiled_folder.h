@@ -21,6 +21,7 @@ struct Port {
   Shape shape;
   int64_t count = -1, count_axis = 0;  // of a padded output: which output says how many entries along which axis are valid
   int64_t in_place = -1;               // of an output: the input whose memory it may take
+  int64_t index_limit = 0;             // of an input of integers: what they lie below, as indices of a table; 0 where that is not known
   int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
 };
 

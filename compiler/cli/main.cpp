@@ -8,9 +8,12 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "compiler/cli/command.h"
+#include "compiler/cli/usage.h"
 #include "compiler/support/interrupt.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 #include "compiler/support/utf8.h"
 #include "compiler/support/version.h"
@@ -30,17 +33,12 @@ int fail(ExitCode code, const std::string& message) {
 int parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
-    return -1;
+    const std::string swallowed = tamp::cli::swallowed_option(app);
+    return swallowed.empty() ? -1 : fail(ExitCode::bad_input, swallowed);
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
-    std::string message = wrong.what();
-    // CLI11 complains that a command is missing before it looks at the word in the command's place.
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') message = fmt::format("no command '{}'", tamp::printable(argv[1]));
-    for (char& c : message) {
-      if (c == '\n') c = ' ';
-    }
-    return fail(ExitCode::bad_input, message + "; see --help");
+    return fail(ExitCode::bad_input, tamp::cli::usage_error(app, wrong, argc, argv));
   }
 }
 
@@ -52,8 +50,10 @@ void add_help(CLI::App& app, Invocation& invocation) {
   help->callback([&app, &invocation, name] {
     invocation.run = [&app, name] {
       const std::vector<CLI::App*> commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *name; });
-      if (!name->empty() && commands.empty())
-        throw tamp::bad_input(fmt::format("no command '{}'; see 'tamp help'", tamp::printable(*name)));
+      if (!name->empty() && commands.empty()) {
+        throw tamp::bad_input(fmt::format("no command '{}'{}; see 'tamp help'", tamp::printable(*name),
+                                          tamp::did_you_mean(*name, tamp::cli::command_names(app))));
+      }
       // app.help() would be the help of the command that was given (`help`); this is that of COMMAND.
       fmt::print("{}", name->empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)
                                      : commands.front()->help(app.get_name()));
@@ -87,7 +87,7 @@ int run(const Invocation& invocation) {
 int main(int argc, char** argv) {
   tamp::end_tidily_on_signals();
   CLI::App app("tamp compiles an ONNX model to one CUDA source file that runs the whole network as one persistent kernel.", "tamp");
-  app.set_version_flag("--version", "tamp " + std::string(tamp::version()));
+  app.set_version_flag("-V,--version", "tamp " + std::string(tamp::version()));
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check, 128 + N ended by signal "

@@ -8,6 +8,7 @@
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/table.h"
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -20,8 +21,18 @@ std::string versions_text(const std::vector<int>& versions) {
   return join(parts, ",");
 }
 
-ExitCode list_ops(bool as_json) {
+// Keeps the operators of that name, with or without its domain ("Gelu", "com.microsoft.Gelu"); all of them if `name` is empty.
+void keep_named(std::vector<frontend::SupportedOp>& ops, const std::string& name) {
+  if (name.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& op : ops) names.push_back(op.name);
+  std::erase_if(ops, [&](const auto& op) { return op.name != name && op.domain + "." + op.name != name; });
+  if (ops.empty()) throw unsupported(fmt::format("operator '{}' is not supported{}", printable(name), did_you_mean(name, names)));
+}
+
+ExitCode list_ops(const std::string& name, bool as_json) {
   std::vector<frontend::SupportedOp> ops = frontend::supported_ops();
+  keep_named(ops, name);
   std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
   if (as_json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -32,17 +43,20 @@ ExitCode list_ops(bool as_json) {
   Table table({{"OPERATOR"}, {"VERSIONS"}, {"LIMITS", Table::Align::left, 400}});
   for (const auto& op : ops)
     table.row({op.domain == "ai.onnx" ? op.name : op.domain + "." + op.name, versions_text(op.versions), op.limits});
-  fmt::print("{}{} operators\n", table.text(), ops.size());
+  fmt::print("{}{} {}\n", table.text(), ops.size(), ops.size() == 1 ? "operator" : "operators");
   return ExitCode::ok;
 }
 
 }  // namespace
 
 void add_ops(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops\n  tamp ops --json");
+  CLI::App* command =
+      add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops\n  tamp ops MatMul\n  tamp ops --json");
+  auto name = std::make_shared<std::string>();
+  command->add_option("operator", *name, "Only this one; exit code 2 if it is not supported")->option_text("OPERATOR");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON: domain, name, versions that changed its meaning, limits");
-  command->callback([&invocation, as_json] { invocation.run = [as_json] { return list_ops(*as_json); }; });
+  command->callback([&invocation, name, as_json] { invocation.run = [name, as_json] { return list_ops(*name, *as_json); }; });
 }
 
 }  // namespace tamp::cli

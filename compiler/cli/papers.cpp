@@ -7,6 +7,7 @@
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -59,7 +60,8 @@ std::vector<std::string> paper_names() { return {"rammer", "ios"}; }
 
 Paper paper_of(const std::string& name) {
   if (name != "rammer" && name != "ios")
-    throw bad_input(fmt::format("paper '{}' is not known, supported: {}", printable(name), join(paper_names(), ", ")));
+    throw bad_input(fmt::format("paper '{}' is not known, supported: {}{}", printable(name), join(paper_names(), ", "),
+                                did_you_mean(name, paper_names())));
   Paper paper = name == "rammer" ? rammer() : ios();
   const std::vector<std::string> known = schedule::policy_names();
   for (auto& block : paper.blocks)

@@ -14,6 +14,7 @@
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/ops/number.h"
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 #include "compiler/support/unique_names.h"
 
@@ -37,15 +38,31 @@ std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports,
       if (text.starts_with(port.name + "=") && (found == nullptr || port.name.size() > found->name.size())) found = &port;
     }
     if (found == nullptr) {
-      std::vector<std::string> names;
-      for (const Port& port : ports) names.push_back("'" + printable(port.name) + "'");
-      throw bad_input(fmt::format("--input '{}': expected NAME=FILE with an input of the model: {}", printable(text), join(names, ", ")));
+      std::vector<std::string> names, plain;
+      for (const Port& port : ports) {
+        names.push_back("'" + printable(port.name) + "'");
+        plain.push_back(port.name);
+      }
+      throw bad_input(fmt::format("--input '{}': expected NAME=FILE with an input of the model: {}{}", printable(text), join(names, ", "),
+                                  did_you_mean(text.substr(0, text.find('=')), plain)));
     }
     if (!files.emplace(found->name, text.substr(found->name.size() + 1)).second) {
       throw bad_input(fmt::format("--input '{}' is given twice", printable(found->name)));
     }
   }
   return files;
+}
+
+// The largest integer of a type of at most 24 bits; of wider ones a number that `uniform` below can tell from its neighbours.
+int64_t largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::boolean: return 1;
+    case DType::i8: return 127;
+    case DType::u8: return 255;
+    case DType::i16: return 32767;
+    case DType::u16: return 65535;
+    default: return (int64_t{1} << 24) - 1;
+  }
 }
 
 }  // namespace
@@ -77,12 +94,13 @@ std::string element_text(const ops::Value& value, int64_t i, int digits) {
 ops::Value random_value(const Port& port, uint64_t seed, size_t position) {
   auto data = std::make_shared<Bytes>(static_cast<size_t>(port.bytes()));
   const uint64_t stream = mixed(seed ^ mixed(position));
+  const double integers = port.index_limit > 0 ? static_cast<double>(std::min(port.index_limit, largest_of(port.dtype) + 1)) : 2;
   ops::with_storage(port.dtype, [&](auto zero) {
     auto* const elements = reinterpret_cast<decltype(zero)*>(data->data());
     for (int64_t i = 0; i < element_count(port.shape); ++i) {
       const uint64_t bits = mixed(stream + static_cast<uint64_t>(i));
       const double uniform = static_cast<double>(bits >> 40) * 0x1p-24;  // [0, 1) in 24 bits, exact in f32
-      const double number = is_float(port.dtype) ? (uniform - 0.5) * std::sqrt(12.0) : std::floor(uniform * 2);
+      const double number = is_float(port.dtype) ? (uniform - 0.5) * std::sqrt(12.0) : std::floor(uniform * integers);
       elements[i] = ops::encode<decltype(zero)>(number, port.dtype);
     }
   });
@@ -105,6 +123,12 @@ std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::v
     }
   }
   return values;
+}
+
+void require_inputs(const std::vector<std::string>& names, const std::vector<std::string>& assignments) {
+  std::vector<Port> ports;
+  for (const std::string& name : names) ports.push_back({.name = name, .shape = {}});
+  for (const auto& [name, file] : files_by_name(ports, assignments)) read_value(file);
 }
 
 ops::Value read_raw(const std::filesystem::path& path, const Port& port) {

@@ -13,8 +13,11 @@ namespace tamp::cli {
 // names the input whose name, element type or shape does not fit.
 std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::vector<std::string>& assignments, uint64_t seed);
 
-// Floats uniform in [-sqrt(3), sqrt(3)): mean 0, variance 1. Integers and booleans: 0 or 1, so that they are legal indices.
-// The same seed and position give the same values everywhere.
+// Error (bad input) if an assignment names none of the model's inputs, or its file cannot be read: before a model is compiled.
+void require_inputs(const std::vector<std::string>& names, const std::vector<std::string>& assignments);
+
+// Floats uniform in [-sqrt(3), sqrt(3)): mean 0, variance 1. Integers below the port's index_limit; where it has none, and booleans: 0 or
+// 1, so that they are legal indices. The same seed and position give the same values everywhere.
 ops::Value random_value(const Port& port, uint64_t seed, size_t position);
 
 // A .npy or TensorProto .pb file. Error (bad input) names it.

@@ -15,6 +15,7 @@
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/each.h"
+#include "compiler/cli/index_limits.h"
 #include "compiler/cli/measure_stages.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/print_json.h"
@@ -74,6 +75,11 @@ void require_writable(const std::string& option, const std::string& path, const 
   if (!why.empty()) throw bad_input(fmt::format("{} {}: cannot be written: {}", option, printable(path), why));
 }
 
+// Error before anything is compiled.
+void require_gpu(const RunArguments& arguments, Device device) {
+  if (device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1)) throw bad_input("--graph and --instances need a GPU");
+}
+
 // Error before anything is compiled, built or written.
 void require_watchable(const RunArguments& arguments, Device device) {
   if (!arguments.run.races) return;
@@ -87,6 +93,8 @@ void require_checkable(const RunArguments& arguments) {
   if (arguments.each && !arguments.check) throw bad_input("--each is of --check: give both");
   if (arguments.each && is_folder) throw bad_input("--each needs the model, not a folder of 'tamp compile'");
   if (arguments.each && arguments.run.races) throw bad_input("--each and --races: give one of them");
+  if (arguments.has_tolerance && !arguments.check && arguments.against.empty())
+    throw bad_input("--rtol and --atol are of --check and --against: give one of these, too");
   if (arguments.against.empty()) return;
   if (!arguments.inputs.empty()) throw bad_input("--against has its own inputs; --input cannot be given with it");
   if (!arguments.output_folder.empty()) throw bad_input("--against compares outputs; --output-dir cannot be given with it");
@@ -110,9 +118,15 @@ Precision parse_precision(const std::string& name) {
 Subject compile_subject(RunArguments arguments, const std::filesystem::path& work) {
   if (!arguments.source.empty()) throw bad_input("--model is for a folder of 'tamp compile' and --check");
   Subject subject;
+  if (!arguments.inputs.empty()) {
+    std::vector<std::string> names;
+    for (const auto& input : frontend::summarize_onnx(arguments.model).inputs) names.push_back(input.name);
+    require_inputs(names, arguments.inputs);
+  }
   const std::string name = model_name(arguments.model);
   if (!arguments.keep.empty()) require_own_folder(arguments.keep, name);
   subject.device = choose_device(arguments.device);
+  require_gpu(arguments, subject.device);
   require_traceable(arguments, subject.device, arguments.options.execution);
   require_watchable(arguments, subject.device);
   arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, subject.device == Device::cuda);
@@ -147,6 +161,7 @@ Subject compiled_subject(const RunArguments& arguments) {
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
+  require_gpu(arguments, subject.device);
   require_traceable(arguments, subject.device, subject.model.execution);
   require_watchable(arguments, subject.device);
   if (arguments.check && arguments.against.empty()) {
@@ -228,6 +243,28 @@ std::vector<ops::Value> run_unrounded(const Graph& source, std::vector<ops::Valu
     if (results[i].dtype != dtype) results[i] = {dtype, results[i].shape, rounded(*results[i].data, dtype)};
   }
   return results;
+}
+
+// With --rtol or --atol: each element by itself.
+ExitCode check_elements(const Subject& subject, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs,
+                        const Tolerance& tolerance, Report& report) {
+  spdlog::info("checks against the reference on the CPU");
+  const std::vector<ops::Value> expected = ops::run(*subject.source, inputs);
+  std::vector<std::string> wrong;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& name = subject.model.outputs[i].name;
+    const std::string sentence = departure(name, outputs[i], expected[i], tolerance);
+    report.json["checks"].push_back({{"output", name},
+                                     {"good", sentence.empty()},
+                                     {"rtol", tolerance.relative},
+                                     {"atol", tolerance.absolute},
+                                     {"departure", sentence}});
+    report.say("check   '{}': {}, each element, rtol {:g}, atol {:g}\n", printable(name), sentence.empty() ? "good" : "FAILED",
+               tolerance.relative, tolerance.absolute);
+    if (!sentence.empty()) wrong.push_back(sentence);
+  }
+  if (wrong.empty()) return ExitCode::ok;
+  throw Error(ExitCode::check_failed, fmt::format("{}: {}", subject.model.name, join(wrong, "\n  ")));
 }
 
 // A model of 16 bits that rounds after each operator may differ much from the program, which does not, where rounding takes something away:
@@ -368,11 +405,13 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   const std::vector<TestSet> sets = arguments.against.empty() ? std::vector<TestSet>() : test_sets(arguments.against);
   require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
   require_writable("--trace", arguments.trace, std::filesystem::path("." / std::filesystem::path(arguments.trace)).parent_path());
-  const Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
+  Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
+  if (subject.source) {
+    const std::vector<int64_t> limits = index_limits(*subject.source);
+    for (size_t i = 0; i < limits.size(); ++i) subject.model.inputs.at(i).index_limit = limits[i];
+  }
   if (subject.device == Device::cuda && subject.model.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
-  if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
-    throw bad_input("--graph and --instances need a GPU");
   std::vector<std::vector<ops::Value>> inputs;  // per run
   for (const TestSet& set : sets) inputs.push_back(read_test_inputs(set, input_names(arguments, subject), subject.model.inputs));
   if (sets.empty()) inputs.push_back(read_inputs(subject.model.inputs, arguments.inputs, arguments.seed));
@@ -389,7 +428,9 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   if (!arguments.trace.empty()) write_trace(arguments, subject.model, result, report);
   if (has_bounds_to_check(arguments, subject)) require_bounds(*subject.program, result.arena, report);
   if (arguments.each) report_each(check_each(*subject.program, inputs[0], result.outputs, result.arena), report);
-  return arguments.check ? check_outputs(subject, inputs[0], result.outputs, report) : ExitCode::ok;
+  if (!arguments.check) return ExitCode::ok;
+  return arguments.has_tolerance ? check_elements(subject, inputs[0], result.outputs, arguments.tolerance, report)
+                                 : check_outputs(subject, inputs[0], result.outputs, report);
 }
 
 ExitCode run_command(const RunArguments& arguments) {
@@ -411,18 +452,19 @@ ExitCode run_command(const RunArguments& arguments) {
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, invocation, "run", "Compile, build and run a model, on the GPU or without one",
-                  "  tamp run resnet50.onnx --check\n"
-                  "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
-                  "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
-                  "  tamp run model.onnx --repeat 100 --json\n"
-                  "  tamp run model.onnx --trace trace.json\n"
-                  "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
-                  "  tamp run model.onnx --check --each               (which rOperator is it?)\n"
-                  "  tamp run resnet50/ --device cpu --check     (a folder of 'tamp compile')\n"
-                  "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
-                  "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
+  CLI::App* command = add_command(
+      app, invocation, "run", "Compile, build and run a model, on the GPU or without one",
+      "  tamp run resnet50.onnx --check\n"
+      "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
+      "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
+      "  tamp run model.onnx --repeat 100 --json\n"
+      "  tamp run model.onnx --trace trace.json\n"
+      "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
+      "  tamp run model.onnx --check --each               (which rOperator is it?)\n"
+      "  tamp run resnet50/ --device cpu --check     (a folder of 'tamp compile')\n"
+      "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers below the rows of the table whose\n"
+      "indices they are, other integers and booleans 0 or 1.\n"
+      "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
   auto arguments = std::make_shared<RunArguments>();
   command->add_option("model", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
   command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
@@ -443,7 +485,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
                    "Run with the inputs and compare with the outputs of a folder of ONNX test data, instead of the reference")
       ->option_text("DIR");
   command
-      ->add_option("--rtol", arguments->tolerance.relative, "With --against: |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
+      ->add_option("--rtol", arguments->tolerance.relative,
+                   "With --check or --against: each element, |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
       ->option_text("RTOL")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--atol", arguments->tolerance.absolute, "(default 1e-5)")->option_text("ATOL")->check(CLI::NonNegativeNumber);

@@ -91,6 +91,8 @@ ops::Value valid_part(const Port& port, const std::vector<ops::Value>& found, si
   return value;
 }
 
+}  // namespace
+
 std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance) {
   const std::string output = fmt::format("output '{}'", printable(name));
   if (found.dtype != expected.dtype || found.shape != expected.shape) {
@@ -117,8 +119,6 @@ std::string departure(const std::string& name, const ops::Value& found, const op
                      element_count(found.shape), tolerance.relative, tolerance.absolute, index_text(worst, found.shape),
                      element_text(found, worst, kDigits), element_text(expected, worst, kDigits), as_a_whole);
 }
-
-}  // namespace
 
 std::vector<TestSet> test_sets(const std::string& folder) {
   std::vector<fs::path> folders;

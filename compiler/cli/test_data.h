@@ -30,6 +30,9 @@ std::vector<TestSet> test_sets(const std::string& folder);
 // One value per port. `names` are the model's inputs in the model's order, including those that became constants (which are no ports).
 std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
 
+// Empty if `found` is as expected, in type and shape and within the tolerance. Else a sentence with its worst element.
+std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance);
+
 // Empty if all outputs are as expected: in number, types and shapes, and within the tolerance. Else a sentence for each wrong output, with
 // its worst element. Of a padded output the valid entries are compared; the output with the count needs no file.
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,

@@ -31,6 +31,12 @@ Error no_vdevice(const std::string& gpu) {
                                printable(gpu), join(builtin_vdevices(), ", ")));
 }
 
+// Error before a model is read if the name is not known, or the file is no vDevice.
+const std::string& known_vdevice(const std::string& given) {
+  read_vdevice(given);
+  return given;
+}
+
 }  // namespace
 
 bool has_gpu() {
@@ -50,7 +56,7 @@ std::string vdevice_of_this_gpu() {
 }
 
 std::string planned_vdevice(const std::string& given) {
-  if (!is_auto(given)) return given;
+  if (!is_auto(given)) return known_vdevice(given);
   const std::string gpu = gpu_name();
   const std::string vdevice = gpu.empty() ? "" : vdevice_of_gpu(gpu);
   if (!gpu.empty() && vdevice.empty() && !given.empty()) throw no_vdevice(gpu);
@@ -64,7 +70,7 @@ std::string planned_vdevice(const std::string& given) {
 }
 
 std::string vdevice_to_run(const std::string& given, bool on_gpu) {
-  if (!is_auto(given)) return given;
+  if (!is_auto(given)) return known_vdevice(given);
   return on_gpu ? vdevice_of_this_gpu() : "cpu";
 }
 

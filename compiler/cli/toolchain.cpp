@@ -13,6 +13,7 @@
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/log.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -154,7 +155,9 @@ Device choose_device(const std::string& name) {
     if (!has_gpu()) throw bad_input("--device cuda: this machine has no NVIDIA GPU (no /dev/nvidia0); --device cpu runs on the stand-in");
     return Device::cuda;
   }
-  if (!name.empty()) throw bad_input(fmt::format("--device '{}' is not known; known: cuda, cpu", printable(name)));
+  if (!name.empty())
+    throw bad_input(fmt::format("--device '{}' is not known; known: cuda, cpu{}", printable(name),
+                                name == "gpu" ? "; did you mean 'cuda'?" : did_you_mean(name, {"cuda", "cpu"})));
   if (can_use_gpu()) return Device::cuda;
   spdlog::info("{}: runs on the CPU with the stand-in for CUDA", has_gpu() ? "a GPU, but no nvcc" : "no GPU");
   return Device::cpu;

@@ -10,6 +10,7 @@
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compare.h"
+#include "compiler/cli/index_limits.h"
 #include "compiler/cli/measure_lock.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/table.h"
@@ -26,9 +27,12 @@ constexpr double kSlack = 2;
 }  // namespace
 
 Workshop::Workshop(Options options, const Graph& source, fs::path folder) : options_(std::move(options)), folder_(std::move(folder)) {
+  const std::vector<int64_t> limits = index_limits(source);
   for (const TensorId id : source.inputs) {
     const Tensor& tensor = source.tensor(id);
-    inputs_.push_back(random_value({tensor.name, tensor.dtype, tensor.shape}, options_.seed, inputs_.size()));
+    const size_t i = inputs_.size();
+    const Port port{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .index_limit = limits[i]};
+    inputs_.push_back(random_value(port, options_.seed, i));
   }
   // Computed beside the build, since it takes about as long.
   expected_ = std::async(std::launch::async, [this, &source] { return ops::run(source, inputs_); }).share();

@@ -99,8 +99,7 @@ std::vector<ops::TensorType> Builder::infer(const Request& request) const {
   try {
     types = ops::infer(request.attrs, operands_of(request));
   } catch (const Error& error) {
-    const char* what_to_do = error.code() == ExitCode::unsupported ? "; change the model, or export it with another opset" : "";
-    throw Error(error.code(), fmt::format("{}: {}{}", request.where, error.what(), what_to_do));
+    throw Error(error.code(), fmt::format("{}: {}", request.where, error.what()));
   }
   for (const ops::TensorType& type : types) {
     const std::string limit = shape_limit(type.shape);

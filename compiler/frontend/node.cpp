@@ -7,6 +7,7 @@
 #include <set>
 
 #include "compiler/frontend/container.h"
+#include "compiler/frontend/op_table.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -82,7 +83,8 @@ std::string kind_of(const Attribute& attribute) {
 std::string node_text(const std::string& graph, size_t index, const onnx::NodeProto& node, int64_t opset) {
   const std::string name = node.name().empty() ? "" : fmt::format(" '{}'", printable(node.name()));
   const std::string domain = is_default_domain(node.domain()) ? "" : printable(node.domain(), 60) + ".";
-  const std::string version = opset > 0 ? fmt::format(", opset {}", opset) : "";
+  const int64_t own = domain.empty() ? opset : node.domain() == kMicrosoft ? kMicrosoftVersion : 0;
+  const std::string version = own > 0 ? fmt::format(", opset {}", own) : "";
   return fmt::format("{}: node #{}{} ({}{}{})", graph, index, name, domain, printable(node.op_type(), 60), version);
 }
 

@@ -18,6 +18,30 @@ std::string count_text(size_t min, size_t max) {
   return fmt::format("{} to {}", min, max);
 }
 
+// "; it follows from input 'k': --freeze k=FILE makes a constant of it", or nothing where it follows from many inputs.
+std::string freeze_advice(const Graph& graph, TensorId id) {
+  constexpr size_t kFew = 3;
+  std::vector<bool> follows(graph.tensors.size(), false);
+  follows[id.index()] = true;
+  for (auto rop = graph.rops.rbegin(); rop != graph.rops.rend(); ++rop) {  // in order: producers come before consumers
+    if (std::none_of(rop->outputs.begin(), rop->outputs.end(), [&](TensorId out) { return follows[out.index()]; })) continue;
+    for (const TensorId in : rop->inputs) {
+      if (in.valid()) follows[in.index()] = true;
+    }
+  }
+  std::vector<std::string> names, options;
+  for (const TensorId input : graph.inputs) {
+    if (!follows[input.index()]) continue;
+    const std::string name = printable(graph.tensor(input).name);
+    names.push_back(fmt::format("'{}'", name));
+    options.push_back(fmt::format("--freeze {}=FILE", name));
+  }
+  if (names.empty() || names.size() > kFew) return "";
+  const bool is_one = names.size() == 1;
+  return fmt::format("; it follows from {} {}: {} {} of {}", is_one ? "input" : "inputs", join(names, ", "), join(options, " "),
+                     is_one ? "makes a constant" : "make constants", is_one ? "it" : "them");
+}
+
 }  // namespace
 
 NodeImport::NodeImport(Builder& builder, const Node& node, Context context, std::vector<TensorId> inputs)
@@ -37,9 +61,7 @@ std::string NodeImport::own_name() const {
 }
 
 Error NodeImport::bad(const std::string& why) const { return bad_input(context_.where + ": " + why); }
-Error NodeImport::refuse(const std::string& why) const {
-  return unsupported(context_.where + ": " + why + "; change the model, or export it with another opset");
-}
+Error NodeImport::refuse(const std::string& why) const { return unsupported(context_.where + ": " + why); }
 
 void NodeImport::expect_inputs(size_t min, size_t max) const {
   if (inputs_.size() < min || inputs_.size() > max)
@@ -98,10 +120,8 @@ void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
 void NodeImport::expect_constant(size_t i, std::string_view name) const {
   const TensorId id = in(i);
   if (is_constant(id)) return;
-  throw unsupported(fmt::format(
-      "{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant; give --dim for symbolic dimensions that "
-      "it follows from, or make it a constant of the model",
-      context_.where, i, name, printable(node_.inputs[i])));
+  throw unsupported(fmt::format("{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant{}", context_.where, i,
+                                name, printable(node_.inputs[i]), freeze_advice(builder_.graph, id)));
 }
 
 Ints NodeImport::flat_ints(TensorId id) const {

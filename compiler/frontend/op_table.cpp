@@ -9,6 +9,7 @@
 
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/importers.h"
+#include "compiler/support/nearest.h"
 
 namespace tamp::frontend {
 
@@ -254,11 +255,28 @@ std::vector<OpRow> make_table() {
   return table;
 }
 
-// Why an operator of the default domain has no row: some are of a kind that a static program cannot have.
-std::string why_unknown(std::string_view op_type) {
+std::vector<std::string> names_in(std::string_view domain) {
+  std::vector<std::string> names;
+  for (const OpRow& row : op_table()) {
+    if (row.domain == domain) names.push_back(row.name);
+  }
+  return names;
+}
+
+// Why an operator has no row: some are of a kind that a static program cannot have, some hold weights of a few bits.
+std::string why_unknown(std::string_view domain, std::string_view op_type) {
+  const auto has = [&](std::string_view word) { return op_type.find(word) != std::string_view::npos; };
   if (op_type.empty()) return "the node names no operator";
-  if (op_type.substr(0, 8) == "Optional") return "optional values are not supported; export the model without them";
-  return "the operator is not supported ('tamp ops' lists what is); export with another opset, or without it";
+  if (op_type.starts_with("Optional")) return "optional values are not supported; export the model without them";
+  if (domain == kMicrosoft && (has("NBits") || has("Bnb4") || has("FpQ4") || has("BlockQuantized")))
+    return "weights of a few bits are not supported; give the model before it was quantised, or with weights of 8 bits";
+  const std::string near = op_type.size() < 5 ? "" : did_you_mean(op_type, names_in(domain));  // Det is no DFT
+  if (domain == kMicrosoft) {
+    return "the operator of ONNX Runtime is not supported ('tamp ops' lists what is); if its optimiser wrote this node, give the model "
+           "before that" +
+           near;
+  }
+  return "the operator is not supported ('tamp ops' lists what is)" + near;
 }
 
 }  // namespace
@@ -281,8 +299,7 @@ OpChoice choose_op(std::string_view domain, std::string_view op_type, int64_t op
   };
   const auto row = std::lower_bound(table.begin(), table.end(), std::pair(key, op_type), before);
   if (row == table.end() || row->domain != key || row->name != op_type) {
-    choice.refusal = key.empty() ? why_unknown(op_type)
-                                 : "the operator of ONNX Runtime is not supported ('tamp ops' lists what is); export without its fusions";
+    choice.refusal = why_unknown(key, op_type);
     return choice;
   }
   const auto newer = std::upper_bound(row->versions.begin(), row->versions.end(), opset);

@@ -5,6 +5,8 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/local_functions.h"
@@ -32,8 +34,19 @@ std::vector<Refusals::Line> Refusals::first_lines() const {
 
 std::vector<std::string> Refusals::sorted() const {
   std::vector<std::string> texts;
-  for (const Line& line : first_lines()) texts.push_back(line.text);
-  if (lines.size() > texts.size()) texts.push_back(fmt::format("... and {} more", lines.size() - texts.size()));
+  std::map<std::pair<std::string, std::string>, std::pair<size_t, int64_t>> kinds;  // by operator and reason: which text, how many nodes
+  const std::vector<Line> first = first_lines();
+  for (const Line& line : first) {
+    const auto [kind, is_new] = kinds.try_emplace({line.data.op, line.data.reason}, texts.size(), 0);
+    ++kind->second.second;
+    if (is_new || line.data.op.empty()) texts.push_back(line.text);
+  }
+  for (const auto& [kind, place] : kinds) {
+    const int64_t more = place.second - 1;
+    if (more > 0 && !kind.first.empty())
+      texts[place.first] += fmt::format(" (and {} more {} of {})", more, more == 1 ? "node" : "nodes", printable(kind.first, 60));
+  }
+  if (lines.size() > first.size()) texts.push_back(fmt::format("... and {} more", lines.size() - first.size()));
   return texts;
 }
 

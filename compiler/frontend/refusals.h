@@ -41,8 +41,8 @@ struct Refusals {
     if (const std::optional<std::string> text = refusal_of(action))
       add(where, text->starts_with(where + ": ") ? text->substr(where.size() + 2) : *text, node, position);
   }
-  std::vector<std::string> sorted() const;  // one line each
-  void throw_if_any() const;                // Error (unsupported), one line each
+  std::vector<std::string> sorted() const;  // a line each; nodes of one operator that are refused for the same reason share one
+  void throw_if_any() const;                // Error (unsupported), with these lines
 
  private:
   template <class F>

@@ -12,6 +12,7 @@
 #include "compiler/ir/shaped_vdevice.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp {
@@ -227,8 +228,8 @@ VDevice read_vdevice(const std::string& name_or_path) {
     if (name == name_or_path) return parse_vdevice(std::string(embedded_file(std::string(kFolder) + name + ".json")), name + ".json");
   }
   if (!name_or_path.ends_with(".json")) {
-    throw bad_input(fmt::format("vDevice '{}' is not known; built in: {}; or give a .json file", printable(name_or_path),
-                                join(builtin_vdevices(), ", ")));
+    throw bad_input(fmt::format("vDevice '{}' is not known; built in: {}; or give a .json file{}", printable(name_or_path),
+                                join(builtin_vdevices(), ", "), did_you_mean(name_or_path, builtin_vdevices())));
   }
   std::ifstream file(name_or_path);
   if (!file) throw bad_input(fmt::format("{}: cannot be opened", printable(name_or_path)));

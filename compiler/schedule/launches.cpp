@@ -13,6 +13,7 @@
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/verify_memory.h"
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -186,7 +187,8 @@ class Launches {
 Execution parse_execution(const std::string& name) {
   if (name == "persistent") return Execution::persistent;
   if (name == "graph") return Execution::graph;
-  throw bad_input(fmt::format("execution '{}' is not known, supported: persistent, graph", printable(name)));
+  throw bad_input(fmt::format("execution '{}' is not known, supported: persistent, graph{}", printable(name),
+                              did_you_mean(name, {"persistent", "graph"})));
 }
 
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages) { return Launches(program, stages).run(); }

@@ -10,6 +10,7 @@
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -59,7 +60,8 @@ Policy parse_policy(const std::string& name) {
   for (const Row& row : kPolicies) {
     if (name == row.name) return row.policy;
   }
-  throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(policy_names(), ", ")));
+  throw bad_input(fmt::format("policy '{}' is not known, supported: {}{}", printable(name), join(policy_names(), ", "),
+                              did_you_mean(name, policy_names())));
 }
 
 bool merges(Policy policy) { return row_of(policy).merge != nullptr; }
@@ -71,7 +73,8 @@ Policy ios_policy(Policy policy, const std::string& mode) {
   if (mode == "both") return Policy::ios;
   if (mode == "merge") return Policy::ios_merge;
   if (mode == "parallel") return Policy::ios_parallel;
-  throw bad_input(fmt::format("--ios '{}' is not known, supported: merge, parallel, both", printable(mode)));
+  throw bad_input(fmt::format("--ios '{}' is not known, supported: merge, parallel, both{}", printable(mode),
+                              did_you_mean(mode, {"merge", "parallel", "both"})));
 }
 
 Draft draft_of(const Plan& plan) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "compiler/support/error.h"
+#include "compiler/support/nearest.h"
 #include "compiler/support/text.h"
 
 namespace tamp::shape {
@@ -22,7 +23,8 @@ std::optional<Precision> asked_precision(const std::string& name, const VDevice&
       throw unsupported(fmt::format("precision {}: vDevice '{}' has no {} units", name, printable(vdevice.name), name));
     return name == "fp16" ? Precision::fp16 : Precision::bf16;
   }
-  throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
+  throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16{}", printable(name),
+                              did_you_mean(name, {"fp32", "tf32", "fp16", "bf16"})));
 }
 
 // The frontend computes operators that exist in f32 only between casts, so that a third to a half of such a model's results have 16 bits.

@@ -52,8 +52,21 @@ def test_wrong_usage_is_bad_input(tamp):
     relu(tamp)
     compiling = ["compile", "relu.onnx", "-o", "out"]
     for args, says in [
-        ([], "subcommand"),
-        (["destroy"], "no command 'destroy'"),
+        ([], "no command is given, known: compile, run, "),
+        (["destroy"], "no command 'destroy'; see 'tamp --help'"),
+        (["Compile", "relu.onnx"], "no command 'Compile'; did you mean 'compile'?"),
+        (["--verison"], "no option '--verison' of 'tamp'; did you mean '--version'?"),
+        (["compile", "relu.onnx", "--ouput", "out"], "no option '--ouput' of 'tamp compile'; did you mean '--output'?"),
+        (["compile", "relu.onnx", "relu.onnx", "-o", "out"], "'tamp compile' does not expect 'relu.onnx'"),
+        (["compile", "relu.onnx", "-o"], "--output: its value is missing, expected --output DIR"),
+        (["compile", "relu.onnx", "--output", "--name", "x"], "--output: its value is missing, found the option --name"),
+        (["compile", "relu.onnx", "--output", "--dry-run"], "--output: its value is missing, found the option --dry-run"),
+        ([*compiling, "--vdevice", "H200"], "did you mean 'h200'?"),
+        ([*compiling, "--policy", "lst"], "did you mean 'list'?"),
+        (["inspect", "relu.onnx", "--vdevice", "h20O"], "did you mean 'h200'?"),
+        (["run", "relu.onnx", "--rtol", "0.1"], "--rtol and --atol are of --check and --against"),
+        (["run", "relu.onnx", "--device", "cpu", "--input", "y=x.npy"], "an input of the model: 'x'"),
+        (["run", "relu.onnx", "--device", "cpu", "--input", "x=none.npy"], "none.npy"),
         (["compile"], "model is required"),
         (["compile", "relu.onnx"], "--output is required"),
         ([*compiling, "--frobnicate"], "--frobnicate"),
@@ -83,6 +96,7 @@ def test_wrong_usage_is_bad_input(tamp):
         (["run", "relu.onnx", "--device", "cpu", "--input", "x=none.npy"], "none.npy"),
         (["run", "relu.onnx", "--device", "cpu", "--graph"], "need a GPU"),
         (["run", "none.onnx", "--output-dir", "relu.onnx"], "--output-dir relu.onnx: cannot be written"),
+        (["inspect", "relu.onnx", "--html", "relu.onnx/page.html"], "--html relu.onnx/page.html: cannot be written"),
     ]:
         tamp(*args, code=1, says=says)
     assert not (tamp.folder / "out").exists()
@@ -92,6 +106,8 @@ def test_what_is_not_supported_has_its_own_exit_code(tamp):
     relu(tamp)
     tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "t4", "--precision", "bf16", code=2, says="bf16: vDevice 't4'")
     tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "t4", "--precision", "tf32", code=2, says="tf32: vDevice 't4'")
+    tamp("ops", "matmul", code=2, says="operator 'matmul' is not supported; did you mean 'MatMul'?")
+    assert "com.microsoft.Gelu" in tamp("ops", "Gelu").stdout
     odd = m.model([m.node("Relu", ["x"], ["a"]), m.node("Frobnicate", ["a"], ["b"], "f"), m.node("Untangle", ["b"], ["y"], "u")])
     (tamp.folder / "odd.onnx").write_bytes(odd.SerializeToString())
     for args in [("compile", "odd.onnx", "-o", "out"), ("run", "odd.onnx", "--device", "cpu")]:

@@ -200,10 +200,8 @@ TEST_CASE("all that is not supported is listed at once, in the file's order") {
       refusal(model) ==
       "2: m.onnx: input 'i' has element type COMPLEX64, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
       "export the model without it\n"
-      "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is); export with another opset, or "
-      "without it\n"
-      "m.onnx: node #2 '4d' (Conv, opset 13): 4-D convolution (X has shape [1,1,2,2,2,2]), supported: 1-D to 3-D; change the model, or "
-      "export it with another opset\n"
+      "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is)\n"
+      "m.onnx: node #2 '4d' (Conv, opset 13): 4-D convolution (X has shape [1,1,2,2,2,2]), supported: 1-D to 3-D\n"
       "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20; export with that one or a newer one");
 }
 
@@ -211,7 +209,30 @@ TEST_CASE("an operand that must be a constant is refused by name where it is not
   CHECK(
       refusal(Model().input("x", {2, 2}).input("k", {1}, onnx::TensorProto::INT64).node("TopK", {"x", "k"}, {"y"}, {}, "n").output("y")) ==
       "2: m.onnx: node #0 'n' (TopK, opset 17): input 1 (K, tensor 'k') is known only at run time, supported: a constant; "
-      "give --dim for symbolic dimensions that it follows from, or make it a constant of the model");
+      "it follows from input 'k': --freeze k=FILE makes a constant of it");
+  Model computed;
+  computed.input("x", {2, 2}).input("k", {1}, onnx::TensorProto::INT64).input("more", {1}, onnx::TensorProto::INT64);
+  computed.node("Add", {"k", "more"}, {"sum"}).node("TopK", {"x", "sum"}, {"y"}, {}, "n").output("y");
+  CHECK_THAT(refusal(computed),
+             Catch::Contains("it follows from inputs 'k', 'more': --freeze k=FILE --freeze more=FILE make constants of them"));
+}
+
+TEST_CASE("nodes of one operator that are refused for one reason share a line") {
+  Model model(17);
+  model.input("x", {2}).node("Frob", {"x"}, {"a"}, {}, "first").node("Frob", {"a"}, {"b"}).node("Matmul", {"b", "b"}, {"c"});
+  model.node("Frob", {"c"}, {"y"}).output("y");
+  CHECK(refusal(model) ==
+        "2: m.onnx: node #0 'first' (Frob, opset 17): the operator is not supported ('tamp ops' lists what is) (and 2 more nodes of Frob)\n"
+        "m.onnx: node #2 (Matmul, opset 17): the operator is not supported ('tamp ops' lists what is); did you mean 'MatMul'?");
+}
+
+TEST_CASE("an operator of another domain is named with that domain's opset") {
+  Model model(17);
+  model.input("x", {2}).node("MatMulNBits", {"x"}, {"y"}).output("y");
+  model.proto.mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
+  CHECK(refusal(model) ==
+        "2: m.onnx: node #0 (com.microsoft.MatMulNBits, opset 1): weights of a few bits are not supported; give the model before it was "
+        "quantised, or with weights of 8 bits");
 }
 
 TEST_CASE("shape arithmetic is folded away") {
