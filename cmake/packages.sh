@@ -2,7 +2,7 @@
 # Sourced by examples/quickstart.sh and test/run.sh: what tamp needs of the system, and how it is installed where it is missing.
 # The names are those of Debian 12; on systems without apt the scripts only say what they would have installed.
 
-build_packages=(build-essential cmake libonnx-dev libprotobuf-dev protobuf-compiler libfmt-dev libspdlog-dev libcli11-dev
+build_packages=(build-essential cmake ninja-build libonnx-dev libprotobuf-dev protobuf-compiler libfmt-dev libspdlog-dev libcli11-dev
   nlohmann-json3-dev libeigen3-dev libboost-context-dev python3)
 python_packages=(python3-dev python3-venv)  # pip install . into a virtual environment, beside build_packages
 test_packages=(catch2 libonnx-testdata chromium dpkg-dev file)  # chromium: pages of tamp inspect --html; dpkg-dev, file: the .deb

@@ -11,8 +11,8 @@ install_packages "${build_packages[@]}"
 
 echo "== 2. the compiler: build/release/bin/tamp"
 mkdir -p build
-cmake --preset release -DTAMP_TESTS=OFF >build/quickstart.log || { cat build/quickstart.log; exit 1; }
-cmake --build --preset release --target tamp -j"$(nproc)"
+cmake --preset release -DTAMP_TESTS=OFF -DTAMP_PRECOMPILE=ON >build/quickstart.log || { cat build/quickstart.log; exit 1; }
+cmake --build --preset release --target tamp
 
 echo "== 3. a model: SqueezeNet 1.0 as PyTorch exported it, with made-up weights"
 python3 examples/make_weights.py examples/models/squeezenet1_0.onnx --into build/examples

@@ -81,7 +81,7 @@ count python3 test/places/count_places.py
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON  # examples/quickstart.sh builds without, so that each file names what it needs
-cmake --build --preset release -j"$(nproc)"
+cmake --build --preset release
 bash test/precompile_stand_in.sh build/gxx  # g++ as before, in less time
 export PATH=$PWD/build/gxx:$PATH
 echo "== built after $((SECONDS / 60)) min"
@@ -98,10 +98,10 @@ case ${TAMP_ASAN:-$sanitized} in
   1 | graph)
     cmake --preset asan
     if [ "${TAMP_ASAN:-}" = 1 ]; then
-      cmake --build --preset asan -j"$(nproc)"
+      cmake --build --preset asan
       count ctest --preset asan -j"$(nproc)" --no-tests=error
     else
-      cmake --build --preset asan -j"$(nproc)" --target graph_tests
+      cmake --build --preset asan --target graph_tests
       count ctest --preset asan -L graph -j"$(nproc)" --no-tests=error
     fi
     count build/asan/bin/fuzz_models build/corpus --seconds 60 --findings build
