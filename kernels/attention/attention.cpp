@@ -1,6 +1,4 @@
 // Host side of attention.cuh, attention_rows.cuh, attention_once.cuh and attention_few.cuh.
-#include "kernels/attention/attention.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,6 +6,7 @@
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -511,9 +510,6 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 
 }  // namespace
 
-const Family& attention() {
-  static const Family family{"attention", offers, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family attention() { return {"attention", offers, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

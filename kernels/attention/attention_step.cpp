@@ -1,7 +1,5 @@
 // Host side of attention_step.cuh. rTask t of the first phase is share t % shares of query t / shares % queries of batch t / shares /
 // queries; a second phase puts shares together where a query has several.
-#include "kernels/attention/attention_step.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -447,9 +446,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& attention_step() {
-  static const Family family{"attention_step", offers, no_pack, accesses, estimate_unplaced};
-  return family;
-}
+Family attention_step() { return {"attention_step", offers, no_pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

@@ -275,9 +275,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& feed_forward() {
-  static const Family family = {"feed_forward", offers, pack, accesses};
-  return family;
-}
+Family feed_forward() { return {"feed_forward", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

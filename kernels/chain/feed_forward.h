@@ -9,8 +9,6 @@
 
 namespace tamp::kernels {
 
-const Family& feed_forward();
-
 FusionPattern feed_forwards();
 FusionPattern normalised_feed_forwards();  // with a normalisation behind that alone reads the result
 

@@ -200,9 +200,6 @@ bool has_gated_body(int64_t k, int64_t inner, int64_t columns) {
   return k > 0 && k <= 1024 && k % 4 == 0 && inner > 0 && inner <= 4096 && columns > 0 && columns <= 1024 && columns % 2 == 0;
 }
 
-const Family& gated_feed_forward() {
-  static const Family family = {"gated_feed_forward", offers, pack, accesses};
-  return family;
-}
+Family gated_feed_forward() { return {"gated_feed_forward", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -7,8 +7,6 @@
 
 namespace tamp::kernels {
 
-const Family& gated_feed_forward();
-
 FusionPattern gated_feed_forwards();
 // Z = (silu(X W1) * (X W2)) W3 [+ R]: products by W1 and by W2, their product, the product by W3; or none if the rOperator is another.
 std::optional<FusedView> gated_feed_forward_steps(const ROperator& rop);

@@ -451,9 +451,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& pointwise_pair() {
-  static const Family family = {"pointwise_pair", list_candidates, pack, accesses};
-  return family;
-}
+Family pointwise_pair() { return {"pointwise_pair", list_candidates, pack, accesses}; }
 
 }  // namespace tamp::kernels

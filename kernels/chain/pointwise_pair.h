@@ -7,8 +7,6 @@
 
 namespace tamp::kernels {
 
-const Family& pointwise_pair();
-
 FusionPattern pointwise_pairs();
 // Y = act(conv(X, FW) + FB + R), Z = act(conv(Y, W) + B): both steps, or none if the rOperator is another.
 std::optional<FusedView> pointwise_pair_steps(const ROperator& rop);

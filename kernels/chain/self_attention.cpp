@@ -329,9 +329,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& self_attention() {
-  static const Family family = {"self_attention", offers, pack, accesses};
-  return family;
-}
+Family self_attention() { return {"self_attention", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

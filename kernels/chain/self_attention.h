@@ -9,8 +9,6 @@
 
 namespace tamp::kernels {
 
-const Family& self_attention();
-
 FusionPattern self_attentions();
 
 // Y = Attention(Q, K, V, scores, table), with Q, K and V the thirds of N(X) * W + B, each of all heads side by side. N normalises rows.

@@ -1,10 +1,9 @@
 // Host side of depthwise.cuh and depthwise_strips.cuh.
-#include "kernels/depthwise/depthwise.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/tile/depthwise_item.h"
 #include "kernels/tile/product_phases.h"
 #include "kernels/window.h"
@@ -325,9 +324,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& depthwise() {
-  static const Family family{"depthwise", offers, pack, accesses};
-  return family;
-}
+Family depthwise() { return {"depthwise", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -1,7 +1,6 @@
 // Host side of depthwise_boxes.cuh. rTask t is group * tiles + tile; a group is the channels of a box, and tiles are counted along the rows
-// of the map, image by image, as InputBoxes also wants.
-#include "kernels/depthwise/depthwise_boxes.h"
-
+// of the map, image by image, as InputBoxes also wants. The family takes the Conv alone, or a Fused of the Conv, the Transpose that makes
+// rows of its pixels, their Moments, and a copy of the convolution's result where that is wanted rounded as well.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "compiler/ir/fused.h"
 #include "kernels/args.h"
 #include "kernels/depthwise/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/tile/product_phases.h"
 #include "kernels/window.h"
@@ -251,9 +251,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& depthwise_boxes() {
-  static const Family family{"depthwise_boxes", offers, pack, accesses};
-  return family;
-}
+Family depthwise_boxes() { return {"depthwise_boxes", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -2,8 +2,6 @@
 // a rTask touches. rTask t is n_block * tiles + tile, so that the rTasks of one ring block follow each other, as InputBoxes also wants.
 //
 // A prologue that is only an activation is treated as a depthwise convolution of a single tap with a weight of one.
-#include "kernels/depthwise/separable_conv.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/depthwise/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 #include "kernels/tile/numbers.cuh"
@@ -456,9 +455,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& separable_conv() {
-  static const Family family = {"separable_conv", list_candidates, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family separable_conv() { return {"separable_conv", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

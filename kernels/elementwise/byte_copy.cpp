@@ -1,10 +1,9 @@
 // Host side of byte_copy.cuh. f32 is left to the elementwise family, which takes any strides.
-#include "kernels/elementwise/byte_copy.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -60,9 +59,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& byte_copy() {
-  static const Family family{"byte_copy", offers, no_pack, accesses, nullptr, Narrowed::moves};
-  return family;
-}
+Family byte_copy() { return {"byte_copy", offers, no_pack, accesses, nullptr, Narrowed::moves}; }
 
 }  // namespace tamp::kernels

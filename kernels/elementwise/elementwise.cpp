@@ -1,7 +1,5 @@
 // Host side of elementwise.cuh, of vector_copy.cuh and, where nvcc can be told the chain (static_chain.h), of static_chain.cuh: a phase per
 // sweep.
-#include "kernels/elementwise/elementwise.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "kernels/args.h"
 #include "kernels/elementwise/static_chain.h"
 #include "kernels/elementwise/sweep.h"
+#include "kernels/family.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {
@@ -208,9 +207,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& elementwise() {
-  static const Family family{"elementwise", offers, no_pack, accesses};
-  return family;
-}
+Family elementwise() { return {"elementwise", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

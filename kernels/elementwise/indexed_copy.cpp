@@ -1,6 +1,4 @@
 // Host side of indexed_copy.cuh: turns Pad and Gather into strides and tables.
-#include "kernels/elementwise/indexed_copy.h"
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/elementwise/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/shared/numbers.h"
 
@@ -258,9 +257,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& indexed_copy() {
-  static const Family family{"indexed_copy", offers, pack, accesses, nullptr, Narrowed::moves};
-  return family;
-}
+Family indexed_copy() { return {"indexed_copy", offers, pack, accesses, nullptr, Narrowed::moves}; }
 
 }  // namespace tamp::kernels

@@ -1,7 +1,5 @@
 // Host side of excite.cuh. The only choice is how many pixels a rTask has. ChannelExcite has a body for parts of hidden values and one for
 // sums of channels.
-#include "kernels/excite/excite.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "kernels/args.h"
 #include "kernels/excite/map.h"
 #include "kernels/excite/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -312,9 +311,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& excite() {
-  static const Family family{"excite", offers, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family excite() { return {"excite", offers, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

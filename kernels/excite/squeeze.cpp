@@ -1,6 +1,4 @@
 // Host side of squeeze.cuh and depthwise_squeeze.cuh. The rOperator fixes the parts; the only choice is the items of the depthwise body.
-#include "kernels/excite/squeeze.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include "kernels/args.h"
 #include "kernels/excite/map.h"
 #include "kernels/excite/numbers.cuh"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/tile/depthwise_item.h"
 
@@ -309,9 +308,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& squeeze() {
-  static const Family family{"squeeze", offers, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family squeeze() { return {"squeeze", offers, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

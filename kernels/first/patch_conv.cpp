@@ -476,9 +476,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& patch_conv() {
-  static const Family family = {"patch_conv", list_candidates, pack, accesses};
-  return family;
-}
+Family patch_conv() { return {"patch_conv", list_candidates, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -6,8 +6,6 @@
 
 namespace tamp::kernels {
 
-const Family& patch_conv();
-
 FusionPattern normalized_patches();  // whose pixels are normalised, too
 
 }  // namespace tamp::kernels

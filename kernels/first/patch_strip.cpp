@@ -2,8 +2,6 @@
 // Tiles are numbered (image * tiles_h + tile_y) * tiles_w + tile_x; rTask t is block t / strips of channels and, with s = t % strips,
 // tiles s * turns to (s + 1) * turns - 1. Example: 32 images of 49 tiles are 1568 tiles; on 132 vEUs a rTask takes 12 of them, and there
 // are 131 rTasks, the last with 8 tiles.
-#include "kernels/first/patch_strip.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/first/numbers.cuh"
 #include "kernels/narrow.h"
 #include "kernels/tile/product_phases.h"
@@ -348,9 +347,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& patch_strip() {
-  static const Family family = {"patch_strip", list_candidates, pack, accesses};
-  return family;
-}
+Family patch_strip() { return {"patch_strip", list_candidates, pack, accesses}; }
 
 }  // namespace tamp::kernels

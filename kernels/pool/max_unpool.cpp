@@ -1,8 +1,7 @@
 // Host side of max_unpool.cuh.
-#include "kernels/pool/max_unpool.h"
-
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 namespace {
@@ -56,9 +55,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& max_unpool() {
-  static const Family family{"max_unpool", offers, no_pack, accesses, nullptr, Narrowed::refuses};
-  return family;
-}
+Family max_unpool() { return {"max_unpool", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

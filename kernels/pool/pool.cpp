@@ -1,11 +1,10 @@
 // Host side of pool.cuh, pool_strip.cuh and pool_walk.cuh. If pool_strip can do a pool, pool.cuh has no candidates. A pool of
 // one pixel that skips none is a copy, which the elementwise family does.
-#include "kernels/pool/pool.h"
-
 #include <algorithm>
 #include <optional>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/narrow.h"
 #include "kernels/window.h"
 
@@ -227,9 +226,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& pool() {
-  static const Family family{"pool", offers, no_pack, accesses};
-  return family;
-}
+Family pool() { return {"pool", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -1,8 +1,7 @@
 // Host side of pool_indices.cuh.
-#include "kernels/pool/pool_indices.h"
-
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 namespace {
@@ -69,9 +68,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& pool_indices() {
-  static const Family family{"pool_indices", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family pool_indices() { return {"pool_indices", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

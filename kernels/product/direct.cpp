@@ -1,12 +1,11 @@
 // Host side of direct.cuh.
-#include "kernels/product/direct.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/window.h"
 
@@ -117,9 +116,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& direct() {
-  static const Family family{"direct", offers, pack, accesses};
-  return family;
-}
+Family direct() { return {"direct", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -6,8 +6,6 @@
 // down to 2^-28 of its column's largest is what rounding to tf32 makes of it, and a smaller weight is wrong by at most 2^-39 of that
 // largest, less than an fp32 sum keeps. fp16 and bf16 models get the same form: it takes no more bytes than their own, holds every weight
 // at least as exactly, and cannot overflow.
-#include "kernels/product/gemv.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 #include "kernels/product/gemv_of_rows.h"
@@ -481,9 +480,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& gemv() {
-  static const Family family = {"gemv", list_candidates, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family gemv() { return {"gemv", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

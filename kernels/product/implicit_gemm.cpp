@@ -1,8 +1,6 @@
 // Host side of implicit_gemm.cuh and split_k_sum.cuh: which tiles and splits there are, the packed weights and taps, and what
 // a rTask touches. rTask t of phase 0 is ((group * n_blocks + n_block) * splits + split) * m_blocks + m_block, so that
 // the rTasks of one ring block follow each other.
-#include "kernels/product/implicit_gemm.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/product/staged_numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product.h"
@@ -350,9 +349,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& implicit_gemm() {
-  static const Family family = {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family implicit_gemm() { return {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

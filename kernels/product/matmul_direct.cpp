@@ -1,10 +1,9 @@
 // Host side of matmul_direct.cuh.
-#include "kernels/product/matmul_direct.h"
-
 #include <algorithm>
 #include <array>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/product/numbers.cuh"
 
@@ -176,9 +175,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& matmul_direct() {
-  static const Family family{"matmul_direct", offers, no_pack, accesses};
-  return family;
-}
+Family matmul_direct() { return {"matmul_direct", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -1,8 +1,6 @@
 // Host side of staged_conv.cuh: the candidates, the packed weights, and what a rTask touches (staged_conv_plan.h has the rest). rTask t
 // of phase 0 is ((group * n_blocks + n_block) * splits + split) * tiles + tile, so that the rTasks of one ring block follow each other,
 // as InputBoxes also wants.
-#include "kernels/product/staged_conv.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <limits>
 
 #include "compiler/support/error.h"
+#include "kernels/family.h"
 #include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
@@ -512,9 +511,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& staged_conv() {
-  static const Family family = {"staged_conv", list_candidates, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family staged_conv() { return {"staged_conv", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

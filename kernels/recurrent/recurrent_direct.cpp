@@ -1,7 +1,6 @@
 // Host side of recurrent_direct.cuh. rTask b is batch row b.
-#include "kernels/recurrent/recurrent_direct.h"
-
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/recurrent/numbers.cuh"
 
@@ -201,9 +200,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 
 }  // namespace
 
-const Family& recurrent_direct() {
-  static const Family family = {"recurrent_direct", offers, no_pack, accesses};
-  return family;
-}
+Family recurrent_direct() { return {"recurrent_direct", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

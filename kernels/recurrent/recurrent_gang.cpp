@@ -1,6 +1,4 @@
 // Host side of recurrent_gang.cuh. Phase p is cell p, its rTask s is share s: hidden units [s * units, (s + 1) * units).
-#include "kernels/recurrent/recurrent_gang.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 #include "kernels/recurrent/recurrent_gang_image.h"
@@ -351,9 +350,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-const Family& recurrent_gang() {
-  static const Family family = {"recurrent_gang", list_candidates, pack, accesses, estimate_unplaced};
-  return family;
-}
+Family recurrent_gang() { return {"recurrent_gang", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

@@ -1,9 +1,8 @@
 // Host side of lrn.cuh.
-#include "kernels/reduce/lrn.h"
-
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/reduce/numbers.cuh"
 
@@ -92,9 +91,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& lrn() {
-  static const Family family{"lrn", offers, no_pack, accesses};
-  return family;
-}
+Family lrn() { return {"lrn", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

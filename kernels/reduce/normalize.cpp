@@ -1,6 +1,4 @@
 // Host side of normalize.cuh, normalize_rows.cuh and normalize_turns.cuh. That of normalize_split.cuh is normalize_split.cpp.
-#include "kernels/reduce/normalize.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/reduce/normalize_split.h"
 #include "kernels/reduce/numbers.cuh"
@@ -392,9 +391,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& normalize() {
-  static const Family family{"normalize", offers, pack, accesses};
-  return family;
-}
+Family normalize() { return {"normalize", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

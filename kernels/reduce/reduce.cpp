@@ -1,11 +1,10 @@
 // Host side of reduce.cuh, reduce_sum.cuh and reduce_octets.cuh. Where there are too few rows for the vEUs, a second candidate cuts the
 // reduced elements as well: its first phase leaves partial results in scratch, its second combines them.
-#include "kernels/reduce/reduce.h"
-
 #include <algorithm>
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/narrow.h"
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.h"
@@ -339,9 +338,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& reduce() {
-  static const Family family{"reduce", offers, no_pack, accesses};
-  return family;
-}
+Family reduce() { return {"reduce", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

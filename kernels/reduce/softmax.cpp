@@ -1,10 +1,9 @@
 // Host side of softmax.cuh.
-#include "kernels/reduce/softmax.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {
@@ -63,9 +62,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& softmax() {
-  static const Family family{"softmax", offers, no_pack, accesses};
-  return family;
-}
+Family softmax() { return {"softmax", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

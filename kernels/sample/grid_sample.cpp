@@ -1,9 +1,8 @@
 // Host side of grid_sample.cuh.
-#include "kernels/sample/grid_sample.h"
-
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/sample/numbers.cuh"
 
@@ -94,9 +93,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& grid_sample() {
-  static const Family family{"grid_sample", offers, no_pack, accesses};
-  return family;
-}
+Family grid_sample() { return {"grid_sample", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -1,10 +1,9 @@
 // Host side of max_roi_pool.cuh.
-#include "kernels/sample/max_roi_pool.h"
-
 #include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/sample/regions.h"
 
 namespace tamp::kernels {
@@ -40,9 +39,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& max_roi_pool() {
-  static const Family family{"max_roi_pool", offers, no_pack, loop_accesses<region_loop>};
-  return family;
-}
+Family max_roi_pool() { return {"max_roi_pool", offers, no_pack, loop_accesses<region_loop>}; }
 
 }  // namespace tamp::kernels

@@ -1,10 +1,9 @@
 // Host side of non_max_suppression.cuh.
-#include "kernels/sample/non_max_suppression.h"
-
 #include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/vdevice/numbers.cuh"
 
@@ -63,9 +62,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 
 }  // namespace
 
-const Family& non_max_suppression() {
-  static const Family family{"non_max_suppression", offers, no_pack, accesses, nullptr, Narrowed::refuses};
-  return family;
-}
+Family non_max_suppression() { return {"non_max_suppression", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

@@ -1,13 +1,12 @@
 // Host side of resample.cuh. The rOperator's operands for indices and weights are packed into tables of taps, with the input's strides
 // multiplied in.
-#include "kernels/sample/resample.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/sample/numbers.cuh"
 
@@ -181,9 +180,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& resample() {
-  static const Family family{"resample", offers, pack, accesses};
-  return family;
-}
+Family resample() { return {"resample", offers, pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -1,10 +1,9 @@
 // Host side of roi_align.cuh.
-#include "kernels/sample/roi_align.h"
-
 #include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/sample/regions.h"
 
 namespace tamp::kernels {
@@ -48,9 +47,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& roi_align() {
-  static const Family family{"roi_align", offers, no_pack, loop_accesses<region_loop>};
-  return family;
-}
+Family roi_align() { return {"roi_align", offers, no_pack, loop_accesses<region_loop>}; }
 
 }  // namespace tamp::kernels

@@ -1,10 +1,9 @@
 // Host side of volume_sample.cuh.
-#include "kernels/sample/volume_sample.h"
-
 #include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -64,9 +63,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& volume_sample() {
-  static const Family family{"volume_sample", offers, no_pack, accesses};
-  return family;
-}
+Family volume_sample() { return {"volume_sample", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 namespace {
@@ -70,9 +70,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& typed_conv() {
-  static const Family family{"typed_conv", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_conv() { return {"typed_conv", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

@@ -3,8 +3,8 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -76,9 +76,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& typed_copy() {
-  static const Family family{"typed_copy", offers, no_pack, accesses, nullptr, Narrowed::moves};
-  return family;
-}
+Family typed_copy() { return {"typed_copy", offers, no_pack, accesses, nullptr, Narrowed::moves}; }
 
 }  // namespace tamp::kernels

@@ -3,8 +3,8 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -115,9 +115,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& typed_gather() {
-  static const Family family{"typed_gather", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_gather() { return {"typed_gather", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

@@ -6,8 +6,8 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -150,9 +150,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& typed_map() {
-  static const Family family{"typed_map", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_map() { return {"typed_map", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

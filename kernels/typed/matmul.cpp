@@ -1,8 +1,8 @@
 // Host side of matmul.cuh.
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -60,9 +60,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& typed_matmul() {
-  static const Family family{"typed_matmul", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_matmul() { return {"typed_matmul", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

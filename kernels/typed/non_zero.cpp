@@ -1,7 +1,7 @@
 // Host side of non_zero.cuh.
 #include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 namespace {
@@ -36,9 +36,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 
 }  // namespace
 
-const Family& typed_non_zero() {
-  static const Family family{"typed_non_zero", offers, no_pack, accesses, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_non_zero() { return {"typed_non_zero", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

@@ -3,8 +3,8 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/numbers.cuh"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -70,9 +70,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& typed_reduce() {
-  static const Family family{"typed_reduce", offers, no_pack, accesses, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_reduce() { return {"typed_reduce", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

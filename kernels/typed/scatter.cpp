@@ -1,7 +1,7 @@
 // Host side of scatter.cuh.
 #include "kernels/any_type.h"
 #include "kernels/args.h"
-#include "kernels/typed/typed.h"
+#include "kernels/family.h"
 
 namespace tamp::kernels {
 namespace {
@@ -104,9 +104,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-const Family& typed_scatter() {
-  static const Family family{"typed_scatter", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_scatter() { return {"typed_scatter", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

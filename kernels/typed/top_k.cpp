@@ -3,8 +3,8 @@
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/typed/lines.h"
-#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -75,9 +75,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-const Family& typed_top_k() {
-  static const Family family{"typed_top_k", offers, no_pack, accesses, nullptr, Narrowed::refuses};
-  return family;
-}
+Family typed_top_k() { return {"typed_top_k", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

@@ -35,8 +35,7 @@ OPERATOR = {
         ("compiler/ir/ops.h", "  X(Recurrent)", "  X(Dummy) \\\n"),
         ("compiler/frontend/op_table.cpp", "\nnamespace {", "void import_dummy(NodeImport& n);\n"),
         ("compiler/frontend/op_table.cpp", '      {"Expand", ', '      {"Dummy", {1}, import_dummy, ""},\n'),
-        ("kernels/catalogue.cpp", '#include "kernels/elementwise/elementwise.h"', '#include "kernels/dummy/dummy.h"\n'),
-        ("kernels/catalogue.cpp", "      elementwise(),\n", "      dummy(),\n"),
+        ("kernels/catalogue.cpp", "  X(elementwise)", "  X(dummy) \\\n"),
     ],
     "files": {
         "compiler/ops/dummy.cpp": """#include "compiler/ops/operator.h"
@@ -73,12 +72,6 @@ void import_dummy(NodeImport& n) {
 
 }  // namespace tamp::frontend
 """,
-        "kernels/dummy/dummy.h": """#pragma once
-#include "kernels/family.h"
-namespace tamp::kernels {
-const Family& dummy();
-}
-""",
         "kernels/dummy/dummy.cuh": """#pragma once
 #include "kernels/vdevice/task.cuh"
 namespace rk {
@@ -95,8 +88,8 @@ RK_BODY void dummy(const Task<Veu>& task) {
 }
 }  // namespace rk
 """,
-        "kernels/dummy/dummy.cpp": """#include "kernels/dummy/dummy.h"
-#include "kernels/args.h"
+        "kernels/dummy/dummy.cpp": """#include "kernels/args.h"
+#include "kernels/family.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
@@ -121,7 +114,6 @@ std::vector<RKernel> offers(const Request& request) {
   rkernel.phases = {phase};
   return {rkernel};
 }
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) {
   append_whole(graph, rop.outputs[0], out.writes);
   append_whole(graph, rop.inputs[0], out.reads);
@@ -129,10 +121,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 
 }  // namespace
 
-const Family& dummy() {
-  static const Family family{"dummy", offers, pack, accesses};
-  return family;
-}
+Family dummy() { return {"dummy", offers, no_pack, accesses}; }
 
 }  // namespace tamp::kernels
 """,
@@ -143,12 +132,10 @@ const Family& dummy() {
 RKERNEL = {
     "promised": 1,
     "edits": [
-        ("kernels/catalogue.cpp", '#include "kernels/reduce/lrn.h"', '#include "kernels/other/other.h"\n'),
-        ("kernels/catalogue.cpp", "      lrn(),\n", "      other(),\n"),
+        ("kernels/catalogue.cpp", "  X(lrn)", "  X(other) \\\n"),
     ],
     "copies": {
-        "kernels/other/other.h": ("kernels/reduce/lrn.h", [("lrn()", "other()")]),
-        "kernels/other/other.cpp": ("kernels/reduce/lrn.cpp", [("reduce/lrn.", "other/other."), ("Family& lrn()", "Family& other()"), ('{"lrn"', '{"other"'),
+        "kernels/other/other.cpp": ("kernels/reduce/lrn.cpp", [("reduce/lrn.", "other/other."), ("Family lrn()", "Family other()"), ('{"lrn"', '{"other"'),
                                                              ('family = "lrn"', 'family = "other"'), ("rk::lrn", "rk::other"), ("rk::LrnArgs", "rk::OtherArgs")]),
         "kernels/other/other.cuh": ("kernels/reduce/lrn.cuh", [("LrnArgs", "OtherArgs"), ("lrn_squares", "other_squares"), 
                                                              ("RK_BODY void lrn", "RK_BODY void other")]),
@@ -161,7 +148,7 @@ PATTERN = {
     "promised": 2,
     "edits": [
         ("kernels/catalogue.cpp", '#include "kernels/chain/pointwise_pair.h"', '#include "kernels/chain/other_pair.h"\n'),
-        ("kernels/catalogue.cpp", "      pointwise_pair(),", "      other_pair(),\n"),
+        ("kernels/catalogue.cpp", "  X(pointwise_pair)", "  X(other_pair) \\\n"),
         ("kernels/catalogue.cpp", "pointwise_pairs()", "other_pairs(), "),
     ],
     "copies": {f"kernels/chain/other_pair{end}": (f"kernels/chain/pointwise_pair{end}", PATTERN_NAMES) for end in (".h", ".cpp", ".cuh", "_fusion.cpp")},

@@ -1,7 +1,5 @@
 // Attention: the reference against values worked out by hand, what is refused, where its results are put, and the device body against the
 // reference over the stand-in.
-#include "kernels/attention/attention.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +12,7 @@
 #include "compiler/ops/operator.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/support/text.h"
-#include "kernels/attention/attention_step.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -353,7 +351,7 @@ TEST_CASE("the body of Attention agrees with the reference") {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_attention");
   const HeavyRun run{vdevice, Precision::tf32, 4e-3};
-  for (const std::string& problem : run_heavy_cases(attention_cases(), {kernels::attention()}, run, root, folder.path()))
+  for (const std::string& problem : run_heavy_cases(attention_cases(), {kernels::family("attention")}, run, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -404,10 +402,10 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_attention_narrow");
   const HeavyRun run{vdevice, Precision::fp16, 4e-3};
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::attention()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("attention")}, run, root, folder.path())) FAIL_CHECK(problem);
 
   const Case refused = narrowed(masked, {inputs[1]}, DType::f16);  // K alone
-  CHECK(kernels::attention().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::family("attention").candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 namespace {
@@ -419,7 +417,7 @@ std::map<std::string, RKernel> offered(const Extents& extents, bool is_narrow = 
   const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
   if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
   std::map<std::string, RKernel> by_name;
-  for (RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
+  for (RKernel& rkernel : kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
     by_name.emplace(rkernel.name, std::move(rkernel));
   return by_name;
 }
@@ -469,7 +467,7 @@ TEST_CASE("two bodies take the rows of windows by a table") {
     const ROperator rop = c.graph.rops[0];
     if (is_narrow) c = narrowed(c, {rop.inputs[0], rop.inputs[1], rop.inputs[2], rop.outputs[0]}, DType::f16);
     std::set<std::string> bodies;
-    for (const RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, precision}))
+    for (const RKernel& rkernel : kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, precision}))
       bodies.insert(rkernel.phases[0].body);
     return bodies;
   };
@@ -485,15 +483,15 @@ TEST_CASE("two bodies take the rows of windows by a table") {
     const Case few = window_case("few", {4, 2, 4, 16, 16, bias});
     for (const Precision precision : {Precision::fp32, Precision::tf32}) {
       const kernels::Request request{few.graph, few.graph.rops[0], vdevice, precision};
-      CHECK(kernels::attention_step().candidates(request).empty());
-      CHECK(!kernels::attention_step().estimate(request));
+      CHECK(kernels::family("attention_step").candidates(request).empty());
+      CHECK(!kernels::family("attention_step").estimate(request));
     }
   }
 
   // A table that is known at run time only is refused.
   Case unknown = window_case("unknown", {4, 3, 49, 32, 32});
   unknown.graph.tensor(unknown.graph.rops[0].inputs[kAttentionRowTable]).role = Role::input;
-  CHECK(kernels::attention().candidates({unknown.graph, unknown.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::family("attention").candidates({unknown.graph, unknown.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 TEST_CASE("a rTask by a table says which rows it reads and writes") {
@@ -502,11 +500,11 @@ TEST_CASE("a rTask by a table says which rows it reads and writes") {
                  table = maker.indices({2, 4}, {0, 1, 4, 5, 2, 3, 6, 7}), out = maker.output({1, 8, 32});
   const Case c = maker.finish(Attention{}, {q, k, v, TensorId(), table}, out);
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
-  const std::vector<RKernel> rkernels = kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
+  const std::vector<RKernel> rkernels = kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
   REQUIRE(!rkernels.empty());
   REQUIRE(rkernels[0].phases[0].rtasks == 2);
   Accesses accesses;
-  kernels::attention().accesses(c.graph, c.graph.rops[0], rkernels[0], 0, 1, accesses);
+  kernels::family("attention").accesses(c.graph, c.graph.rops[0], rkernels[0], 0, 1, accesses);
   const auto runs_of = [](const std::vector<Region>& regions, TensorId id) {
     std::vector<std::pair<int64_t, int64_t>> runs;
     for (const Region& region : regions) {

@@ -1,9 +1,8 @@
 // depthwise_boxes against the reference, alone and with moments of its pixels: what is refused, the pass that wants the moments, and all
 // candidates over the stand-in at sizes that fit no tile.
-#include "kernels/depthwise/depthwise_boxes.h"
-
 #include "compiler/passes/fuse/defer_normalize.h"
 #include "compiler/passes/rewrite.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
 #include "test/support/case_folder.h"
@@ -74,7 +73,7 @@ std::vector<Row> rows() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::tf32) {
-  return kernels::depthwise_boxes().candidates({c.graph, c.graph.rops[0], small_device(), precision});
+  return kernels::family("depthwise_boxes").candidates({c.graph, c.graph.rops[0], small_device(), precision});
 }
 
 const std::string kBlock = R"(
@@ -155,7 +154,7 @@ TEST_CASE("depthwise_boxes is for large filters without stride, in memory that b
   // Without boxes.
   const Case c = case_of(usual);
   const ShapedVDevice without = read_vdevice("cpu").without_inputs();
-  CHECK(kernels::depthwise_boxes().candidates({c.graph, c.graph.rops[0], without, Precision::tf32}).empty());
+  CHECK(kernels::family("depthwise_boxes").candidates({c.graph, c.graph.rops[0], without, Precision::tf32}).empty());
 }
 
 TEST_CASE("depthwise convolution by boxes agrees with the reference") {
@@ -171,7 +170,7 @@ TEST_CASE("depthwise convolution by boxes agrees with the reference") {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_depthwise_boxes");
   for (const std::string& problem :
-       run_heavy_cases(cases, {kernels::depthwise_boxes()}, {small_device(), Precision::fp16, 1e-2}, root, folder.path()))
+       run_heavy_cases(cases, {kernels::family("depthwise_boxes")}, {small_device(), Precision::fp16, 1e-2}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 

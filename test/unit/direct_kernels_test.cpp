@@ -1,8 +1,6 @@
 // The bodies of the direct and depthwise convolution and matmul families against the reference: on the CPU, over the stand-in, at sizes
 // that fit no tile. See test/kernels/light_bench.h for what else is checked.
-#include "kernels/depthwise/depthwise.h"
-#include "kernels/product/direct.h"
-#include "kernels/product/matmul_direct.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 
@@ -77,7 +75,9 @@ std::vector<Case> depthwise_cases() {
   return cases;
 }
 
-TEST_CASE("depthwise convolution agrees with the reference") { expect_no_problems(depthwise_cases(), {kernels::depthwise()}, "depthwise"); }
+TEST_CASE("depthwise convolution agrees with the reference") {
+  expect_no_problems(depthwise_cases(), {kernels::family("depthwise")}, "depthwise");
+}
 
 TEST_CASE("depthwise convolution of 16 bits agrees with the reference") {
   std::vector<Case> cases = narrowed(depthwise_cases(), true, true);
@@ -85,7 +85,7 @@ TEST_CASE("depthwise convolution of 16 bits agrees with the reference") {
     cases.push_back(narrowed(c, DType::f16, DType::f32));
     cases.push_back(narrowed(c, DType::f32, DType::bf16));
   }
-  expect_no_problems(cases, {kernels::depthwise()}, "narrow_depthwise");
+  expect_no_problems(cases, {kernels::family("depthwise")}, "narrow_depthwise");
 }
 
 // Enough of them for the body with strips (more than two turns of all threads of three vEUs), at odd sizes.
@@ -116,7 +116,7 @@ std::vector<Case> strip_cases() {
 }
 
 bool offers_strips(const Case& c) {
-  const std::vector<RKernel> all = kernels::depthwise().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
+  const std::vector<RKernel> all = kernels::family("depthwise").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
   return std::any_of(all.begin(), all.end(), [](const RKernel& r) { return r.phases[0].body == "rk::depthwise_strips"; });
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("depthwise convolution by strips agrees with the reference") {
     cases.push_back(narrowed(c, DType::f32, DType::bf16));
     CHECK(offers_strips(c));
   }
-  expect_no_problems(cases, {kernels::depthwise()}, "strips");
+  expect_no_problems(cases, {kernels::family("depthwise")}, "strips");
   // Not where there is little to do, nor with a residual, other filters or channels that are no whole vectors.
   for (const Case& c : depthwise_cases()) CHECK_FALSE(offers_strips(c));
 }
@@ -156,7 +156,7 @@ TEST_CASE("direct convolution agrees with the reference") {
   };
   std::vector<Case> cases;
   for (const ConvCase& c : table) cases.push_back(conv_case(c));
-  expect_no_problems(cases, {kernels::direct()}, "direct");
+  expect_no_problems(cases, {kernels::family("direct")}, "direct");
 }
 
 // --- products -----------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ TEST_CASE("products of activations agree with the reference") {
   };
   std::vector<Case> cases;
   for (const MatMulCase& c : table) cases.push_back(matmul_case(c));
-  expect_no_problems(cases, {kernels::matmul_direct()}, "matmul");
+  expect_no_problems(cases, {kernels::family("matmul_direct")}, "matmul");
 }
 
 }  // namespace

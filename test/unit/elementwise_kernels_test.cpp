@@ -2,8 +2,7 @@
 // See test/kernels/light_bench.h for what else is checked.
 #include <algorithm>
 
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/elementwise/indexed_copy.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 
@@ -189,15 +188,15 @@ std::vector<Case> elementwise_cases() {
 }
 
 TEST_CASE("every elementwise function agrees with the reference, special values included") {
-  expect_no_problems(function_cases(), {kernels::elementwise()}, "functions");
+  expect_no_problems(function_cases(), {kernels::family("elementwise")}, "functions");
 }
 
 TEST_CASE("elementwise chains and copies agree with the reference in every layout") {
-  expect_no_problems(elementwise_cases(), {kernels::elementwise()}, "elementwise");
+  expect_no_problems(elementwise_cases(), {kernels::family("elementwise")}, "elementwise");
 }
 
 TEST_CASE("elementwise chains of padded pixels agree with the reference, and leave the padding alone") {
-  expect_no_problems(all_padded_cases(), {kernels::elementwise()}, "padded");
+  expect_no_problems(all_padded_cases(), {kernels::family("elementwise")}, "padded");
 }
 
 // All operands of 16 bits, or the result, or one operand of several alone.
@@ -214,11 +213,11 @@ std::vector<Case> narrow_cases(const std::vector<Case>& cases) {
 }
 
 TEST_CASE("elementwise chains and copies of 16 bits agree with the reference in every layout") {
-  expect_no_problems(narrow_cases(elementwise_cases()), {kernels::elementwise()}, "narrow_elementwise");
+  expect_no_problems(narrow_cases(elementwise_cases()), {kernels::family("elementwise")}, "narrow_elementwise");
 }
 
 TEST_CASE("elementwise chains of padded pixels of 16 bits leave the padding alone") {
-  expect_no_problems(narrow_cases(padded_cases(1, 39, 3, 7)), {kernels::elementwise()}, "narrow_padded");
+  expect_no_problems(narrow_cases(padded_cases(1, 39, 3, 7)), {kernels::family("elementwise")}, "narrow_padded");
 }
 
 // So many elements that a thread has several groups of four at a time: a copy of patches, a sum with a broadcast operand.
@@ -230,18 +229,19 @@ TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
   std::vector<Case> all = narrow_cases(large);
   all.insert(all.begin(), large.begin(), large.end());
   for (const Case& c : large) {
-    const Phase phase = kernels::elementwise().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32})[0].phases[0];
+    const Phase phase =
+        kernels::family("elementwise").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32})[0].phases[0];
     const bool copies = c.name == "patches";
     CHECK(phase.body == (copies ? "rk::vector_copy" : "rk::static_chain"));
     CHECK(std::count(phase.template_args.begin(), phase.template_args.end(), std::pair<std::string, std::string>("kGroups", "8")) == 1);
   }
-  expect_no_problems(all, {kernels::elementwise()}, "large");
+  expect_no_problems(all, {kernels::family("elementwise")}, "large");
 }
 
 TEST_CASE("chains of two types of 16 bits, and a model's own, are left to others") {
   const Case c = elementwise_cases()[4];
   const auto offers = [](const Case& made, Precision precision) {
-    return kernels::elementwise().candidates({made.graph, made.graph.rops[0], small_vdevice(), precision});
+    return kernels::family("elementwise").candidates({made.graph, made.graph.rops[0], small_vdevice(), precision});
   };
   CHECK_FALSE(offers(narrowed(c, DType::f16, DType::f16), Precision::fp16).empty());
   CHECK(offers(narrowed(c, DType::f16, DType::f16), Precision::tf32).empty());
@@ -301,11 +301,11 @@ TEST_CASE("gather moves elements of 16 bits eight at a time where it can") {
     const ROperator& rop = c.graph.rops[0];
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {rop.inputs[0], rop.outputs[0]}, dtype));
   }
-  expect_no_problems(cases, {kernels::indexed_copy()}, "indexed_copy_narrow");
+  expect_no_problems(cases, {kernels::family("indexed_copy")}, "indexed_copy_narrow");
 }
 
 TEST_CASE("pad and gather agree with the reference") {
-  expect_no_problems(indexed_copy_cases(), {kernels::indexed_copy()}, "indexed_copy");
+  expect_no_problems(indexed_copy_cases(), {kernels::family("indexed_copy")}, "indexed_copy");
 }
 
 }  // namespace

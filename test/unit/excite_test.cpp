@@ -1,14 +1,11 @@
 // Squeeze-and-excite: the references against values worked out by hand, what is refused, the pass that makes the two rOperators, and
 // the device bodies against the references over the stand-in.
-#include "kernels/excite/excite.h"
-
 #include "compiler/ops/operator.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/select/cost.h"
-#include "kernels/excite/squeeze.h"
-#include "kernels/product/staged_conv.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -388,7 +385,8 @@ void check_bodies(const std::vector<Case>& cases, Precision precision, double to
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_excite_" + name);
   const HeavyRun run{few_vdevice().without_inputs(), precision, tolerance};
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::squeeze(), kernels::excite()}, run, root, folder.path()))
+  for (const std::string& problem :
+       run_heavy_cases(cases, {kernels::family("squeeze"), kernels::family("excite")}, run, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -396,7 +394,8 @@ void check_summed(const std::vector<Case>& cases, Precision precision, double to
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_summed_" + name);
   const HeavyRun run{few_vdevice().with_inputs(), precision, tolerance};
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::staged_conv(), kernels::excite()}, run, root, folder.path()))
+  for (const std::string& problem :
+       run_heavy_cases(cases, {kernels::family("staged_conv"), kernels::family("excite")}, run, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -431,7 +430,7 @@ TEST_CASE("convolutions that add up their channels, and gates of such sums, agre
   for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
   check_summed(narrow, Precision::fp16, 2e-2, "narrow");
   const Case sums = narrowed(cases[0], {cases[0].graph.rops[0].outputs[1]}, DType::f16);
-  CHECK(kernels::staged_conv().candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
+  CHECK(kernels::family("staged_conv").candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
 }
 
 TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
@@ -453,7 +452,7 @@ TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
   check_bodies(cases, Precision::fp16, 2e-3, "narrow");
   const Case plain = squeeze_case("narrow parts", {{1, 64, 8, 8}, 8, 4});
   const Case parts = narrowed(plain, {plain.graph.rops[0].outputs[0]}, DType::f16);
-  CHECK(kernels::squeeze().candidates({parts.graph, parts.graph.rops[0], few_vdevice().without_inputs(), Precision::fp16}).empty());
+  CHECK(kernels::family("squeeze").candidates({parts.graph, parts.graph.rops[0], few_vdevice().without_inputs(), Precision::fp16}).empty());
 }
 
 }  // namespace tamp::test

@@ -5,6 +5,7 @@
 #include "compiler/passes/fuse/defer_normalize.h"
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/shape/program_shape.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -322,14 +323,14 @@ ShapedVDevice clusters() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::feed_forward().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("feed_forward").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 void run(const std::vector<Case>& cases, Precision precision, double limit) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_feed_forward");
   for (const std::string& problem :
-       run_heavy_cases(cases, {kernels::feed_forward()}, {small_device(), precision, limit}, root, folder.path()))
+       run_heavy_cases(cases, {kernels::family("feed_forward")}, {small_device(), precision, limit}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -422,7 +423,7 @@ TEST_CASE("members of a cluster share a tile of two products, and keep every fou
   for (int64_t t = 0; t < phase.rtasks; ++t) {
     const int64_t tile = t % 3, member = t / 3, rows = tile < 2 ? 32 : 5;
     Accesses accesses;
-    kernels::feed_forward().accesses(c.graph, rop, bodies[0], 0, t, accesses);
+    kernels::family("feed_forward").accesses(c.graph, rop, bodies[0], 0, t, accesses);
     for (const Region& region : accesses.writes) {
       const bool is_z = region.tensor == rop.outputs[0];
       const int64_t columns = is_z ? 192 : 2 * 192 / kMomentColumns;

@@ -5,8 +5,8 @@
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
+#include "kernels/catalogue.h"
 #include "kernels/product/split_k_normalize.h"
-#include "kernels/product/staged_conv.h"
 #include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -195,7 +195,7 @@ ShapedVDevice device(int64_t sms, bool wide = false) {
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_normalized_" + name);
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::staged_conv()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("staged_conv")}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 // The case with A of type `a`, the residual and the sum of type `sums`, and the result of type `out`.
@@ -218,7 +218,7 @@ std::vector<Case> with_types(const std::vector<Case>& cases, DType a, DType sums
 }
 
 std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "compiler/passes/fuse/fuse_rows.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/select/cost.h"
-#include "kernels/product/gemv.h"
+#include "kernels/catalogue.h"
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/split_k_normalize.h"
 #include "test/kernels/heavy_bench.h"
@@ -248,7 +248,7 @@ void expect_no_problems(const std::vector<Case>& cases, Precision precision, dou
   const CaseFolder folder("tamp_fuse_prologue_" + name);
   ShapedVDevice vdevice = read_vdevice("h200").without_inputs();  // with room for all cases
   vdevice.sms = 4;
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, {vdevice, precision, tolerance}, root, folder.path()))
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("gemv")}, {vdevice, precision, tolerance}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -269,7 +269,7 @@ TEST_CASE("products that make their rows of values of 16 bits agree with the ref
 
 TEST_CASE("products that make their rows have a body where all rows fit in shared memory") {
   const auto bodies = [](const Case& c) {
-    return kernels::gemv().candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
+    return kernels::family("gemv").candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
   };
   CHECK(bodies(case_of("fits", {{1, 8192}, 1000})) > 0);
   CHECK(bodies(case_of("rows", {{9, 64}, 10})) == 0);

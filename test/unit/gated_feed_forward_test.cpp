@@ -3,6 +3,7 @@
 #include "kernels/chain/gated_feed_forward.h"
 
 #include "compiler/passes/fuse/fuse_regions.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -127,12 +128,12 @@ void expect_right(const std::vector<Case>& cases, Precision precision, double to
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_gated_feed_forward_" + name);
   for (const std::string& problem :
-       run_heavy_cases(cases, {kernels::gated_feed_forward()}, {gated_device(), precision, tolerance}, root, folder.path()))
+       run_heavy_cases(cases, {kernels::family("gated_feed_forward")}, {gated_device(), precision, tolerance}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
 size_t count_bodies(const Case& c, Precision precision = Precision::fp16, const ShapedVDevice& vdevice = gated_device()) {
-  return kernels::gated_feed_forward().candidates({c.graph, c.graph.rops[0], vdevice, precision}).size();
+  return kernels::family("gated_feed_forward").candidates({c.graph, c.graph.rops[0], vdevice, precision}).size();
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 // What a user may rely on of gemv's 16-bit weights: on the CPU, over the stand-in, candidates of every case (class Sample). That gemv
 // agrees with the reference in fp32, in all layouts and with all epilogues, is implicit_gemm_test.cpp's business.
-#include "kernels/product/gemv.h"
-
 #include <cmath>
 #include <limits>
 
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/catch.h"
@@ -24,7 +23,7 @@ ShapedVDevice device(const char* name) {
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_gemv_" + run.vdevice.name + name_of(run.precision));
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("gemv")}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 // x[rows, k] * weights[n, k] transposed. The reference is given `seen` for the weights.
@@ -152,13 +151,13 @@ TEST_CASE("gemv costs the weights that it reads, half as many where they are nar
       const VDevice all = read_vdevice(name);
       for (const ShapedVDevice& vdevice : {all.with_inputs(), all.without_inputs()}) {
         for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
-          const std::vector<RKernel> rkernels = kernels::gemv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+          const std::vector<RKernel> rkernels = kernels::family("gemv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
           CHECK_FALSE(rkernels.empty());
           for (const RKernel& rkernel : rkernels) {
             INFO(fmt::format("{} x {} x {} on {} in {}: {}", s.rows, s.k, s.n, name, name_of(precision), rkernel.name));
             const Phase& phase = rkernel.phases[0];
             const int64_t ring = phase.ring.chunk_bytes * phase.ring.chunks_per_rtask;
-            const int64_t packed = static_cast<int64_t>(kernels::gemv().pack(c.graph, c.graph.rops[0], rkernel, 0).size());
+            const int64_t packed = static_cast<int64_t>(kernels::family("gemv").pack(c.graph, c.graph.rops[0], rkernel, 0).size());
             CHECK(phase.cost.weight_bytes == static_cast<double>(ring));
             CHECK(ring * phase.ring.blocks >= s.k * s.n * (precision == Precision::fp32 ? 4 : 2));
             const bool in_chunks = phase.body == "rk::gemv_row";  // scales and biases are in the ring's chunks

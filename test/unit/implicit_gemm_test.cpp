@@ -1,10 +1,8 @@
 // The tile products (convolution, MatMul) and gemv against the reference: on the CPU, over the stand-in, candidates of
 // every case, at sizes that fit no tile, in fp32 and tf32. See test/kernels/heavy_bench.h for what is checked.
-#include "kernels/product/implicit_gemm.h"
-
 #include <cstdlib>
 
-#include "kernels/product/gemv.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -22,7 +20,8 @@ ShapedVDevice device(const char* name, int64_t sms) {
 std::vector<std::string> problems_of(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_heavy_" + name);
-  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::implicit_gemm(), kernels::gemv()}, run, root, folder.path());
+  const std::vector<std::string> problems =
+      run_heavy_cases(cases, {kernels::family("implicit_gemm"), kernels::family("gemv")}, run, root, folder.path());
   return problems;
 }
 
@@ -230,14 +229,14 @@ TEST_CASE("gemv reads 16 bits, products of tiles do not") {
   const ShapedVDevice vdevice = device("cpu", 4);
   std::vector<Case> cases;
   for (const Case& c : cases_of_16_bits()) {
-    if (kernels::gemv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
+    if (kernels::family("gemv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
     for (const bool out : {false, true}) {
       for (Case& narrow : narrowed({c}, true, out)) cases.push_back(std::move(narrow));
     }
   }
   REQUIRE_FALSE(cases.empty());
   for (const Case& c : cases) {
-    CHECK(kernels::implicit_gemm().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty());
+    CHECK(kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty());
   }
   expect_no_problems(cases, {vdevice, Precision::fp16, 2e-2}, "narrow_in");
 }
@@ -248,7 +247,8 @@ TEST_CASE("small rings and few stages give the same answers") {
 
 TEST_CASE("tf32 falls back to fp32 where the device has no tf32") {
   const Case c = conv_case({.name = "conv", .in = {1, 16, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
-  for (const RKernel& rkernel : kernels::implicit_gemm().candidates({c.graph, c.graph.rops[0], device("t4", 40), Precision::tf32})) {
+  for (const RKernel& rkernel :
+       kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], device("t4", 40), Precision::tf32})) {
     CHECK_FALSE(rkernel.phases[0].cost.tensor_core);
   }
 }
@@ -257,7 +257,7 @@ TEST_CASE("every candidate fits its vDevice") {
   for (const std::string& name : builtin_vdevices()) {
     const ShapedVDevice vdevice = read_vdevice(name).without_inputs();
     for (const Case& c : all_cases()) {
-      for (const kernels::Family& family : {kernels::implicit_gemm(), kernels::gemv()}) {
+      for (const kernels::Family& family : {kernels::family("implicit_gemm"), kernels::family("gemv")}) {
         for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, vdevice.default_precision})) {
           INFO(name << " " << c.name << " " << rkernel.name);
           for (const Phase& phase : rkernel.phases) {
@@ -285,8 +285,8 @@ TEST_CASE("what the bodies cannot take is not offered") {
   REQUIRE(cases.size() == 4);
   for (const Case& c : cases) {
     INFO(c.name);
-    CHECK(kernels::implicit_gemm().candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
-    CHECK(kernels::gemv().candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
+    CHECK(kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
+    CHECK(kernels::family("gemv").candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
   }
 }
 

@@ -6,7 +6,7 @@
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/rewrite.h"
-#include "kernels/product/staged_conv.h"
+#include "kernels/catalogue.h"
 #include "kernels/product/staged_conv_moments.h"
 #include "kernels/product/staged_conv_plan.h"
 #include "test/kernels/heavy_bench.h"
@@ -387,7 +387,7 @@ ShapedVDevice small_device(bool wide) {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 }  // namespace
@@ -396,7 +396,7 @@ TEST_CASE("products beside a normalisation agree with the reference in fp16") {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_moments");
   for (const std::string& problem :
-       run_heavy_cases(moment_cases(), {kernels::staged_conv()}, {small_device(true), Precision::fp16, 3e-2}, root, folder.path()))
+       run_heavy_cases(moment_cases(), {kernels::family("staged_conv")}, {small_device(true), Precision::fp16, 3e-2}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -404,7 +404,7 @@ TEST_CASE("products read rows of fp32 where fp16 holds too little of them") {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_exact_rows");
   for (const std::string& problem :
-       run_heavy_cases(exact_cases(), {kernels::staged_conv()}, {small_device(true), Precision::fp16, 2e-2}, root, folder.path()))
+       run_heavy_cases(exact_cases(), {kernels::family("staged_conv")}, {small_device(true), Precision::fp16, 2e-2}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 

@@ -1,8 +1,7 @@
 // Normalize: the reference against values worked out by hand, what the importers make of it and what they refuse, the pass that finds it
 // in what exporters write, and the device body against the reference over the stand-in. ONNX's own cases are in onnx_cases_test.cpp.
-#include "kernels/reduce/normalize.h"
-
 #include "compiler/passes/recognise/recognise_normalizations.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
@@ -302,7 +301,9 @@ std::vector<Case> normalize_cases() {
 
 }  // namespace
 
-TEST_CASE("the body of Normalize agrees with the reference") { expect_no_problems(normalize_cases(), {kernels::normalize()}, "normalize"); }
+TEST_CASE("the body of Normalize agrees with the reference") {
+  expect_no_problems(normalize_cases(), {kernels::family("normalize")}, "normalize");
+}
 
 TEST_CASE("so it does with scale and bias that come through the ring, where a stage has room for them") {
   std::vector<Case> some;
@@ -317,13 +318,14 @@ TEST_CASE("so it does with scale and bias that come through the ring, where a st
   vdevice.sms = 3;
   int rings = 0;
   for (const Case& c : some) {
-    for (const RKernel& rkernel : kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32}))
+    for (const RKernel& rkernel : kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32}))
       rings += rkernel.phases[0].ring.chunks_per_rtask > 0;
   }
   CHECK(rings > 4);
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_heavy_normalize");
-  for (const std::string& problem : run_heavy_cases(some, {kernels::normalize()}, {vdevice}, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(some, {kernels::family("normalize")}, {vdevice}, root, folder.path()))
+    FAIL_CHECK(problem);
 }
 
 TEST_CASE("x and y of Normalize may be of 16 bits") {
@@ -356,11 +358,11 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
     cases.push_back(narrowed(wide[i], {y}, DType::bf16));
     cases.push_back(narrowed(narrowed(wide[i], {x}, DType::bf16), {y}, DType::f16));
   }
-  expect_no_problems(cases, {kernels::normalize()}, "normalize_narrow");
+  expect_no_problems(cases, {kernels::family("normalize")}, "normalize_narrow");
 
   Case refused = narrowed(wide[0], {wide[0].graph.rops[0].inputs[1]}, DType::f16);  // the scale
   const ShapedVDevice vdevice = small_vdevice();
-  CHECK(kernels::normalize().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::family("normalize").candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 TEST_CASE("a body for several turns is offered where rows are of whole, aligned octets and there are several turns") {
@@ -368,7 +370,7 @@ TEST_CASE("a body for several turns is offered where rows are of whole, aligned 
   const auto offered = [](const Case& c) {
     const ShapedVDevice vdevice = small_vdevice();
     int64_t turns = 0;
-    for (const RKernel& rkernel : kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel : kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       turns += rkernel.phases[0].body == "rk::normalize_turns";
     }
     return turns == 1;
@@ -437,7 +439,7 @@ TEST_CASE("few long rows are cut into shares") {
   std::vector<Case> cases = long_rows_cases();
   std::map<std::string, int> vectors;
   for (const Case& c : long_rows_cases()) {
-    const std::vector<RKernel> offers = kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+    const std::vector<RKernel> offers = kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
     const RKernel* split = split_of(offers);
     INFO(c.name);
     REQUIRE(split);
@@ -452,7 +454,8 @@ TEST_CASE("few long rows are cut into shares") {
   CHECK(vectors == std::map<std::string, int>{{"4", 7}, {"2", 3}, {"1", 9}});
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_split_normalize");
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::normalize()}, {vdevice}, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("normalize")}, {vdevice}, root, folder.path()))
+    FAIL_CHECK(problem);
 }
 
 TEST_CASE("rows far from zero lose no digits in shares") {
@@ -464,14 +467,14 @@ TEST_CASE("rows far from zero lose no digits in shares") {
   run.tolerance = 3e-4;  // what rounding a mean of 1000 to f32 may make of values of 1; squares less a squared mean would be off by 0.1
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_far_normalize");
-  for (const std::string& problem : run_heavy_cases({c}, {kernels::normalize()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases({c}, {kernels::family("normalize")}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 TEST_CASE("rows are cut only where there are too few for the vEUs, and they are long") {
   const ShapedVDevice vdevice = thirteen_veus();
   const auto is_cut = [&](const Normalize& op, const Shape& shape, Lay lay) {
     const Case c = normalize_case("", op, shape, lay, lay, {}, {});
-    return split_of(kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;
+    return split_of(kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;
   };
   CHECK(is_cut({{1}}, {6, 20000}, Lay::rows));
   CHECK_FALSE(is_cut({{1}}, {7, 20000}, Lay::rows));
@@ -480,7 +483,7 @@ TEST_CASE("rows are cut only where there are too few for the vEUs, and they are 
   CHECK(is_cut({{2, 3}}, {1, 48, 40, 40}, Lay::channels_last));
   CHECK_FALSE(is_cut({{2, 3}}, {1, 56, 40, 40}, Lay::channels_last));
   Case table = rows_case("", {{1}, true, 1e-5F}, {3, 20001}, {2, 0});
-  CHECK(split_of(kernels::normalize().candidates({table.graph, table.graph.rops[0], vdevice, Precision::fp32})) == nullptr);
+  CHECK(split_of(kernels::family("normalize").candidates({table.graph, table.graph.rops[0], vdevice, Precision::fp32})) == nullptr);
 }
 
 }  // namespace tamp::test

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "kernels/first/patch_strip.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -269,14 +269,14 @@ ShapedVDevice device(const char* name, int64_t sms) {
 }
 
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name,
-                        const kernels::Family& family = kernels::patch_conv()) {
+                        const kernels::Family& family = kernels::family("patch_conv")) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_patch_" + name);
   for (const std::string& problem : run_heavy_cases(cases, {family}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::patch_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("patch_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 TEST_CASE("convolutions of patches agree with the reference to the precision of tf32") {
@@ -295,13 +295,13 @@ TEST_CASE("many vEUs and small stages give the same answers") {
 }
 
 TEST_CASE("strips of patches agree with the reference to the precision of tf32") {
-  expect_no_problems(strip_cases(), {device("cpu", 2), Precision::tf32, 2e-2}, "strips_tf32", kernels::patch_strip());
+  expect_no_problems(strip_cases(), {device("cpu", 2), Precision::tf32, 2e-2}, "strips_tf32", kernels::family("patch_strip"));
 }
 
 TEST_CASE("strips of patches multiply and write 16 bits") {
   const ShapedVDevice vdevice = device("cpu", 2);
-  expect_no_problems(narrowed(strip_cases(), false, true), {vdevice, Precision::fp16, 2e-2}, "strips_fp16", kernels::patch_strip());
-  expect_no_problems({strip_cases()[0], strip_cases()[4]}, {vdevice, Precision::bf16, 1e-1}, "strips_bf16", kernels::patch_strip());
+  expect_no_problems(narrowed(strip_cases(), false, true), {vdevice, Precision::fp16, 2e-2}, "strips_fp16", kernels::family("patch_strip"));
+  expect_no_problems({strip_cases()[0], strip_cases()[4]}, {vdevice, Precision::bf16, 1e-1}, "strips_bf16", kernels::family("patch_strip"));
 }
 
 TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
@@ -345,7 +345,7 @@ Case stem_of(int64_t batch) {
 }
 
 std::vector<RKernel> strips(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::patch_strip().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("patch_strip").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 TEST_CASE("strips are for batches, and fit beside the rings of inputs and weights") {

@@ -1,6 +1,7 @@
 // Convolutions whose pixels are normalised: where the pattern is found, and patch_normalize against the reference over the stand-in, at
 // sizes that fit no tile.
 #include "compiler/passes/fuse/fuse_regions.h"
+#include "kernels/catalogue.h"
 #include "kernels/first/patch_conv.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/arrays.h"
@@ -96,7 +97,7 @@ ShapedVDevice device() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::tf32) {
-  return kernels::patch_conv().candidates({c.graph, c.graph.rops[0], device(), precision});
+  return kernels::family("patch_conv").candidates({c.graph, c.graph.rops[0], device(), precision});
 }
 
 const std::string kStem = R"(
@@ -201,7 +202,8 @@ TEST_CASE("normalised convolutions of patches agree with the reference") {
   const CaseFolder folder("tamp_patch_normalize");
   std::vector<Case> all = cases;
   for (const Case& c : narrowed(cases, false, true)) all.push_back(c);
-  for (const std::string& problem : run_heavy_cases(all, {kernels::patch_conv()}, {device(), Precision::tf32, 2e-2}, root, folder.path()))
+  for (const std::string& problem :
+       run_heavy_cases(all, {kernels::family("patch_conv")}, {device(), Precision::tf32, 2e-2}, root, folder.path()))
     FAIL_CHECK(problem);
   const CaseFolder bf16("tamp_patch_normalize_bf16");
   std::vector<Case> bfloats;
@@ -209,7 +211,8 @@ TEST_CASE("normalised convolutions of patches agree with the reference") {
     const TensorId y = c.graph.rops[0].outputs[0];
     bfloats.push_back(narrowed(std::move(c), {y}, DType::bf16));
   }
-  for (const std::string& problem : run_heavy_cases(bfloats, {kernels::patch_conv()}, {device(), Precision::bf16, 5e-2}, root, bf16.path()))
+  for (const std::string& problem :
+       run_heavy_cases(bfloats, {kernels::family("patch_conv")}, {device(), Precision::bf16, 5e-2}, root, bf16.path()))
     FAIL_CHECK(problem);
 }
 

@@ -8,6 +8,7 @@
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -171,11 +172,12 @@ ShapedVDevice device(int64_t sms) {
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_pointwise_pair_" + name);
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::pointwise_pair()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("pointwise_pair")}, run, root, folder.path()))
+    FAIL_CHECK(problem);
 }
 
 std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::pointwise_pair().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("pointwise_pair").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 Case narrow_case(Case c, DType to, bool z) {

@@ -6,7 +6,7 @@
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/select/cost.h"
-#include "kernels/product/gemv.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -172,7 +172,7 @@ void expect_no_problems(const std::vector<Case>& cases, Precision precision, dou
   const CaseFolder folder(std::string("tamp_pool_by_sums_") + name_of(precision));
   ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.sms = 4;
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, {vdevice, precision, tolerance}, root, folder.path()))
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("gemv")}, {vdevice, precision, tolerance}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("products with means of channels agree with the reference") {
 
 TEST_CASE("products with means of channels have a body for plain sums of few rows that fit") {
   const auto bodies = [](const Case& c) {
-    return kernels::gemv().candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
+    return kernels::family("gemv").candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
   };
   CHECK(bodies(case_of("fits", {1, 2048, 4, 1000})) > 0);
   CHECK(bodies(case_of("rows", {9, 64, 2, 10})) == 0);

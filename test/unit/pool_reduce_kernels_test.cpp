@@ -1,9 +1,6 @@
 // The bodies of the pool, reduce, softmax and LRN families against the reference: on the CPU, over the stand-in, at sizes that fit no tile.
 // See test/kernels/light_bench.h for what else is checked.
-#include "kernels/pool/pool.h"
-#include "kernels/reduce/lrn.h"
-#include "kernels/reduce/reduce.h"
-#include "kernels/reduce/softmax.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 
@@ -95,7 +92,7 @@ std::vector<Case> walk_cases() {
 TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligned") {
   const auto walks = [](const Case& c) {
     const ShapedVDevice vdevice = small_vdevice();
-    const std::vector<RKernel> offers = kernels::pool().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+    const std::vector<RKernel> offers = kernels::family("pool").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
     return std::count_if(offers.begin(), offers.end(), [](const RKernel& r) { return r.phases[0].body == "rk::pool_walk"; }) == 1;
   };
   std::vector<Case> cases = walk_cases();
@@ -104,22 +101,22 @@ TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligne
     CHECK(walks(c));
     CHECK(walks(narrowed(c, DType::f16, DType::f16)) == (c.name != "walks in wider pixels"));  // these begin at 8 bytes
   }
-  expect_no_problems(cases, {kernels::pool()}, "pool_walk");
+  expect_no_problems(cases, {kernels::family("pool")}, "pool_walk");
   cases.pop_back();
-  expect_no_problems(narrowed(cases, true, true), {kernels::pool()}, "narrow_pool_walk");
+  expect_no_problems(narrowed(cases, true, true), {kernels::family("pool")}, "narrow_pool_walk");
 }
 
-TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::pool()}, "pool"); }
+TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::family("pool")}, "pool"); }
 
 TEST_CASE("pooling of 16 bits agrees with the reference") {
-  expect_no_problems(narrowed(pool_cases(), true, true), {kernels::pool()}, "narrow_pool");
+  expect_no_problems(narrowed(pool_cases(), true, true), {kernels::family("pool")}, "narrow_pool");
 }
 
 TEST_CASE("pooling is between values of one type") {
   const Case c = pool_cases()[1];
   for (const auto& [in, out] : {std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}, std::pair{DType::f16, DType::bf16}}) {
     const Case narrow = narrowed(c, in, out);
-    CHECK(kernels::pool().candidates({narrow.graph, narrow.graph.rops[0], small_vdevice(), Precision::fp16}).empty());
+    CHECK(kernels::family("pool").candidates({narrow.graph, narrow.graph.rops[0], small_vdevice(), Precision::fp16}).empty());
   }
 }
 
@@ -174,7 +171,7 @@ std::vector<Case> reduce_cases() {
   return cases;
 }
 
-TEST_CASE("reductions agree with the reference") { expect_no_problems(reduce_cases(), {kernels::reduce()}, "reduce"); }
+TEST_CASE("reductions agree with the reference") { expect_no_problems(reduce_cases(), {kernels::family("reduce")}, "reduce"); }
 
 TEST_CASE("reductions of 16 bits agree with the reference") {
   std::vector<Case> cases = narrowed(reduce_cases(), true, false);
@@ -182,12 +179,12 @@ TEST_CASE("reductions of 16 bits agree with the reference") {
     if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::f16 : DType::f32, DType::f16));
     if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::bf16 : DType::f32, DType::bf16));
   }
-  expect_no_problems(cases, {kernels::reduce()}, "narrow_reduce");
+  expect_no_problems(cases, {kernels::family("reduce")}, "narrow_reduce");
 }
 
 TEST_CASE("sums of many rows take octets where these are aligned") {
   const auto body = [](const Case& c) {
-    return kernels::reduce().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0].phases[0].body;
+    return kernels::family("reduce").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0].phases[0].body;
   };
   const auto pool = [](int64_t channels, Lay lay) { return reduce_case("", ReduceKind::mean, {2, 3}, true, {9, channels, 3, 5}, lay); };
   CHECK(body(pool(104, Lay::channels_last)) == "rk::reduce_octets");
@@ -222,7 +219,7 @@ TEST_CASE("softmax agrees with the reference") {
        softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows),
        softmax_case("few long columns", {1, 1, false}, {1, 701, 3}, rows, rows),
        softmax_case("few columns, longer than is kept", {1, 1, false}, {1, 7001, 2}, rows, last)},
-      {kernels::softmax()}, "softmax");
+      {kernels::family("softmax")}, "softmax");
 }
 
 TEST_CASE("columns that are too few for the vEUs are offered with fewer side by side") {
@@ -234,14 +231,14 @@ TEST_CASE("columns that are too few for the vEUs are offered with fewer side by 
     return all;
   };
   const Lay rows = Lay::rows;
-  CHECK(names(softmax_case("", {1, 1, false}, {2, 3000, 98}, rows, rows), kernels::softmax()) ==
+  CHECK(names(softmax_case("", {1, 1, false}, {2, 3000, 98}, rows, rows), kernels::family("softmax")) ==
         std::vector<std::string>{"softmax<32 rows, 7>", "softmax<16 rows, 13>", "softmax<8 rows, 25>", "softmax<4 rows, 49>",
                                  "softmax<2 rows, 98>"});
   // Enough of them; rows that lie densely; and columns that give 32 threads each two elements, but not more.
-  CHECK(names(softmax_case("", {1, 1, false}, {50, 300, 98}, rows, rows), kernels::softmax()).size() == 2);
-  CHECK(names(softmax_case("", {1, 1, false}, {20, 3000}, rows, rows), kernels::softmax()).size() == 2);
-  CHECK(names(softmax_case("", {1, 1, false}, {1, 64, 32}, rows, rows), kernels::softmax()).back() == "softmax<8 rows, 4>");
-  const auto reductions = names(reduce_case("", ReduceKind::max, {1}, false, {2, 3000, 98}, rows), kernels::reduce());
+  CHECK(names(softmax_case("", {1, 1, false}, {50, 300, 98}, rows, rows), kernels::family("softmax")).size() == 2);
+  CHECK(names(softmax_case("", {1, 1, false}, {20, 3000}, rows, rows), kernels::family("softmax")).size() == 2);
+  CHECK(names(softmax_case("", {1, 1, false}, {1, 64, 32}, rows, rows), kernels::family("softmax")).back() == "softmax<8 rows, 4>");
+  const auto reductions = names(reduce_case("", ReduceKind::max, {1}, false, {2, 3000, 98}, rows), kernels::family("reduce"));
   CHECK(std::count(reductions.begin(), reductions.end(), "reduce<1 wide, 98, split 1>") == 1);
 }
 
@@ -249,7 +246,7 @@ TEST_CASE("fewer than eight columns side by side pay for whole sectors") {
   ShapedVDevice vdevice = small_vdevice();
   vdevice.sms = 132;
   const Case c = softmax_case("", {1, 1, false}, {2, 3000, 98}, Lay::rows, Lay::rows);
-  const std::vector<RKernel> offers = kernels::softmax().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+  const std::vector<RKernel> offers = kernels::family("softmax").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
   const auto bytes = [&](size_t i) { return offers[i].phases[0].cost.activation_bytes; };
   CHECK(bytes(1) == bytes(0) / 2);
   CHECK(bytes(2) == bytes(0) / 4);
@@ -262,7 +259,7 @@ TEST_CASE("local response normalisation agrees with the reference") {
       {lrn_case("size 5", {5, 0.5F, 0.75F, 1.0F}, {2, 9, 5, 7}, last), lrn_case("even size", {4, 0.5F, 0.75F, 2.0F}, {1, 6, 5, 3}, rows),
        lrn_case("wider than the channels", {9, 0.5F, 0.5F, 1.0F}, {1, 3, 17, 19}, last),
        lrn_case("one channel", {3, 0.5F, 0.75F, 1.0F}, {2, 1, 4}, rows)},
-      {kernels::lrn()}, "lrn");
+      {kernels::family("lrn")}, "lrn");
 }
 
 }  // namespace

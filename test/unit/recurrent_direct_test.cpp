@@ -1,10 +1,9 @@
 // The body of the recurrent_direct family against the reference: every kind of cell and every feature of one, at sizes that fit
 // nothing, over the stand-in. See test/kernels/light_bench.h for what else is checked (reads and writes of every rTask).
-#include "kernels/recurrent/recurrent_direct.h"
-
 #include <bit>
 #include <cstdlib>
 
+#include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/catch.h"
@@ -80,7 +79,7 @@ void expect_no_problems(const std::vector<CellCase>& table, const std::string& n
   for (const CellCase& c : table) cases.push_back(made(c));
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_recurrent_direct_" + name);
-  CHECK(join(run_cases(cases, {kernels::recurrent_direct()}, root, folder.path()), "\n") == "");
+  CHECK(join(run_cases(cases, {kernels::family("recurrent_direct")}, root, folder.path()), "\n") == "");
 }
 
 const auto kBackwards = [](RecurrentCell& cell) { cell.reverse = true; };
@@ -179,7 +178,7 @@ TEST_CASE("every activation agrees with the reference in every place") {
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice) {
-  return kernels::recurrent_direct().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+  return kernels::family("recurrent_direct").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
 }
 
 TEST_CASE("a state that does not fit shared memory is refused") {

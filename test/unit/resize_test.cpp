@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "compiler/frontend/resize_taps.h"
-#include "kernels/sample/resample.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 #include "test/support/of_result.h"
@@ -219,6 +219,8 @@ std::vector<Case> resample_cases() {
 
 }  // namespace
 
-TEST_CASE("the body of Resample agrees with the reference") { expect_no_problems(resample_cases(), {kernels::resample()}, "resample"); }
+TEST_CASE("the body of Resample agrees with the reference") {
+  expect_no_problems(resample_cases(), {kernels::family("resample")}, "resample");
+}
 
 }  // namespace tamp::test

@@ -8,6 +8,7 @@
 
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/shape/program_shape.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -122,7 +123,7 @@ ShapedVDevice small_device(bool wide = true) {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::self_attention().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("self_attention").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 ShapedVDevice clusters() {
@@ -134,7 +135,8 @@ ShapedVDevice clusters() {
 void run(const std::vector<Case>& cases, Precision precision, double limit, const ShapedVDevice& vdevice = small_device()) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_self_attention");
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::self_attention()}, {vdevice, precision, limit}, root, folder.path()))
+  for (const std::string& problem :
+       run_heavy_cases(cases, {kernels::family("self_attention")}, {vdevice, precision, limit}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 

@@ -1,13 +1,12 @@
 // separable_conv against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that fit no tile.
 // See test/kernels/heavy_bench.h for what else is checked.
-#include "kernels/depthwise/separable_conv.h"
-
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <limits>
 #include <tuple>
 
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/catch.h"
@@ -259,12 +258,12 @@ std::vector<Case> narrow_cases(DType in, DType out) {
 std::vector<std::string> problems_of(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_separable_" + name);
-  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::separable_conv()}, run, root, folder.path());
+  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::family("separable_conv")}, run, root, folder.path());
   return problems;
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::separable_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::family("separable_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 // As a pass asks before tensors have places.

@@ -6,7 +6,7 @@
 
 #include "compiler/ops/operator.h"
 #include "compiler/select/cost.h"
-#include "kernels/attention/attention_step.h"
+#include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -289,7 +289,7 @@ std::vector<std::string> problems_of(const std::vector<Case>& cases, Precision p
   vdevice.sms = 6;
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_step_attention");
-  return run_heavy_cases(cases, {kernels::attention_step()}, {vdevice, precision, bound}, root, folder.path());
+  return run_heavy_cases(cases, {kernels::family("attention_step")}, {vdevice, precision, bound}, root, folder.path());
 }
 
 }  // namespace
@@ -301,8 +301,8 @@ TEST_CASE("more dimensions of batches than the body loops over have no estimate"
   const Case c = maker.finish(Attention{1}, {q, k, v, bias}, maker.output({2, 2, 2, 2, 2, 1, 8}));
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   const kernels::Request request{c.graph, c.graph.rops[0], vdevice, Precision::fp32};
-  CHECK(kernels::attention_step().candidates(request).empty());
-  CHECK(!kernels::attention_step().estimate(request));
+  CHECK(kernels::family("attention_step").candidates(request).empty());
+  CHECK(!kernels::family("attention_step").estimate(request));
 }
 
 TEST_CASE("the body of a step agrees with the reference") {
