@@ -43,6 +43,17 @@ ArgValue nest_arg(const Loop& loop) {
   return struct_arg({{"rank", arg(static_cast<int64_t>(loop.size()))}, {"divisors", divisors_arg(inner_extents(loop), rk::kNestRank - 1)}});
 }
 
+Loop loop_over(const Shape& shape, const std::vector<int64_t>& strides) {
+  Loop loop;
+  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {strides[d]}});
+  return loop;
+}
+
+std::vector<int64_t> with_dimensions(std::vector<int64_t> values, size_t at, size_t count, int64_t added) {
+  while (values.size() < count) values.insert(values.begin() + static_cast<std::ptrdiff_t>(at), added);
+  return values;
+}
+
 Loop merged(Loop loop) {
   drop_units(loop);
   merge(loop);
@@ -53,29 +64,27 @@ int64_t elements_per_rtask(const Request& request, int64_t elements) {
   return std::max(request.vdevice.compute_threads, ceil_div(elements, request.vdevice.veus()));
 }
 
-RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops) {
+RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops) {
   const int64_t per_rtask = elements_per_rtask(request, elements);
-  Phase phase;
-  phase.header = "kernels/typed/" + name + ".cuh";
-  phase.body = "rk::typed_" + name;
   phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * 8 * (1 + reads);
   phase.cost.flops = share * flops;
   phase.cost.efficiency = request.vdevice.cost("typed.efficiency");
-  RKernel rkernel;
-  rkernel.family = "typed_" + name;
-  rkernel.name = "typed_" + name;
-  rkernel.config = {{"elements_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  add_args(phase, {{"elements", arg(elements)}, {"elements_per_rtask", arg(per_rtask)}});
+  return one_phase(name_of_body(phase), {{"elements_per_rtask", per_rtask}}, phase);
 }
 
-void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out) {
+void append_share(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index,
+                  std::vector<Region>& writes) {
   const TensorId made = rop.outputs[0];
   const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
   const int64_t end = std::min((index + 1) * per_rtask, loop_elements(loop));
-  append_runs(loop, 0, made, graph.tensor(made).place.offset, index * per_rtask, end, out.writes);
+  append_runs(loop, 0, made, graph.tensor(made).place.offset, index * per_rtask, end, writes);
+}
+
+void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out) {
+  append_share(graph, rop, rkernel, loop, index, out.writes);
   for (const TensorId id : reads_of(rop)) append_whole(graph, id, out.reads);
 }
 

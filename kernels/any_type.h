@@ -19,14 +19,21 @@ std::string cell_text(DType dtype);
 
 // rk::Nest of a loop of at most 8 dimensions.
 ArgValue nest_arg(const Loop& loop);
+// All dimensions of a shape; one operand.
+Loop loop_over(const Shape& shape, const std::vector<int64_t>& strides);
+// `values` with `added` put in at place `at` until there are `count`.
+std::vector<int64_t> with_dimensions(std::vector<int64_t> values, size_t at, size_t count, int64_t added);
 // Dimensions that lie densely in each other become one; their order stays.
 Loop merged(Loop loop);
 
-// A rKernel of one phase whose rTasks are shares of `elements` results in the order of the loop, with everything but the body, its
-// template arguments and its own arguments; `reads` elements and `flops` a result.
-RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops);
+// A rKernel of one phase whose rTasks are shares of `elements` results in the order of the loop, of the body and with the
+// arguments that `phase` has, and `elements` and `elements_per_rtask` behind these; `reads` elements and `flops` a result.
+RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops);
 int64_t elements_per_rtask(const Request& request, int64_t elements);
-// What a rTask of a typed_rkernel touches: its share of the result, written in the order of the loop's operand 0, and all of the inputs.
+// The share of the result that a rTask of `elements_per_rtask` (config) writes, in the order of the loop's operand 0.
+void append_share(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index,
+                  std::vector<Region>& writes);
+// That share and all of the inputs, which is what a rTask of a typed_rkernel touches.
 void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
 
 // Family::accesses where the loop is a function of the rOperator.

@@ -17,6 +17,28 @@ static_assert(static_cast<int>(Activation::none) == rk::kNone && static_cast<int
               static_cast<int>(Activation::silu) == rk::kSilu && static_cast<int>(Activation::gelu) == rk::kGelu &&
               static_cast<int>(Activation::gelu_tanh) == rk::kGeluTanh);
 
+Phase body_phase(const std::string& header, const std::string& body, const std::string& args_type) {
+  Phase phase;
+  set_body(phase, header, body, args_type);
+  return phase;
+}
+
+void set_body(Phase& phase, const std::string& header, const std::string& body, const std::string& args_type) {
+  phase.header = header;
+  phase.body = body;
+  phase.args_type = args_type;
+}
+
+RKernel one_phase(const std::string& name, decltype(RKernel::config) config, const Phase& phase) {
+  RKernel rkernel;
+  rkernel.name = name;
+  rkernel.config = std::move(config);
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+void add_args(Phase& phase, const std::vector<Arg>& args) { phase.args.insert(phase.args.end(), args.begin(), args.end()); }
+
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size) {
   TAMP_CHECK(size == 0 || values.size() <= size, "array argument of " + std::to_string(values.size()) + " values");
   ArgList list;
@@ -87,6 +109,11 @@ bool is_plain_values(const Tensor& tensor) {
     if (reach > kLimit) return false;
   }
   return element_count(tensor.shape) <= kLimit;
+}
+
+void add_value_types(Phase& phase, DType in, DType out) {
+  if (is_narrow(in) || is_narrow(out)) phase.template_args.emplace_back("In", value_type(in));
+  if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
 }
 
 bool all_plain_f32(const Graph& graph, const ROperator& rop) {

@@ -1,4 +1,5 @@
-// Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and values that several families put there.
+// Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and values that several families put there; short
+// ways to begin a phase and to make a rKernel of one.
 #pragma once
 
 #include <initializer_list>
@@ -10,6 +11,12 @@
 
 namespace tamp::kernels {
 
+// A phase that runs a body, e.g. "kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs"; set_body makes a phase one that does.
+Phase body_phase(const std::string& header, const std::string& body, const std::string& args_type);
+void set_body(Phase& phase, const std::string& header, const std::string& body, const std::string& args_type);
+inline std::string name_of_body(const Phase& phase) { return phase.body.substr(4); }  // "pool": without the namespace rk
+RKernel one_phase(const std::string& name, decltype(RKernel::config) config, const Phase& phase);
+
 inline ArgValue arg(int64_t value) { return ArgValue{value}; }
 inline ArgValue arg(const TensorArg& value) { return ArgValue{value}; }
 inline ArgValue float_arg(float value) { return ArgValue{static_cast<double>(value)}; }
@@ -20,6 +27,9 @@ inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
 inline WordsUse words_use(const Graph& graph, TensorId id, int bit, const std::string& name = {}) {
   return {graph.tensor(id).place.buffer, bit, name};
 }
+
+// Appends fields to the arguments.
+void add_args(Phase& phase, const std::vector<Arg>& args);
 
 // An array field: `values`, then zeros up to `size` (size 0: as many as there are).
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
@@ -50,6 +60,7 @@ bool is_plain_f32(const Tensor& tensor);
 bool is_plain_values(const Tensor& tensor);
 bool is_narrow(DType dtype);                                   // f16 or bf16
 const char* value_type(DType dtype);                           // "float", "rk::Half" or "rk::Bfloat"
+void add_value_types(Phase& phase, DType in, DType out);       // template arguments In and Out, as far as they are not float
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
 // Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.

@@ -2,6 +2,7 @@
 // touches. kernels/<folder>/<family>.cuh holds the device code, kernels/<folder>/<family>.cpp the functions of this interface.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -28,7 +29,7 @@ enum class Narrowed : uint8_t {
 
 struct Family {
   const char* name;
-  // All rKernels of this family that can run the rOperator on the vDevice (empty = not this family's business).
+  // All rKernels, without RKernel::family, of this family that can run the rOperator on the vDevice (empty = not this family's business).
   // Tensors are placed: strides are final, buffer addresses are not.
   std::vector<RKernel> (*candidates)(const Request& request);
   // The packed constant data of one phase (ring blocks first, at offset 0; then whatever PackedArg refers to). Empty = none.
@@ -45,8 +46,12 @@ struct Family {
 // Whether an operand or a result of the placed rOperator lies in 16 bits although it computes in f32 (Buffer::narrowed).
 bool touches_narrowed(const Graph& graph, const ROperator& rop);
 
-// `candidates` of the family; none if Family::narrowed says that the family does not take the rOperator.
+// `candidates` of the family, which are its own by RKernel::family; none if Family::narrowed says that the family does not take the
+// rOperator.
 std::vector<RKernel> candidates_of(const Family& family, const Request& request);
+
+// A rKernel for as many rTasks as vEUs and, if that has more than a few, one for a quarter of them: the others are free meanwhile.
+std::vector<RKernel> for_all_and_a_quarter(const ShapedVDevice& vdevice, const std::function<RKernel(int64_t rtasks)>& rkernel_of);
 
 // For a family that packs nothing.
 inline Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }

@@ -212,9 +212,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const int64_t size = padded_size(heads);
   const auto vector = [&](Operand operand) { return is_vector(request.graph, heads, operand); };
   const bool is_vectors = vector(kOut) && vector(kQ) && vector(kK) && vector(kV);
-  Phase phase;
-  phase.header = "kernels/attention/attention.cuh";
-  phase.body = "rk::attention";
+  Phase phase = body_phase("kernels/attention/attention.cuh", "rk::attention", "rk::AttentionArgs");
   phase.awaits_inputs = true;
   const bool is_whole = is_vectors && heads.size == size && heads.values == size;
   phase.template_args = {{"kSize", std::to_string(size)},
@@ -222,18 +220,13 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
                                   : is_vectors ? "rk::kVectors"
                                                : "rk::kElements"}};
   append_types(request.graph, heads, phase);
-  phase.args_type = "rk::AttentionArgs";
   phase.args = arguments_of(request, heads, groups, 1, heads.all());
   phase.rtasks = heads.rtasks(groups);
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
   phase.cost = cost_of(request, heads, groups, 1, cycles_of(heads, request.vdevice, groups));
-  RKernel rkernel;
-  rkernel.family = "attention";
-  rkernel.name =
+  const std::string name =
       "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? "" : ", by elements") + name_end(heads);
-  rkernel.config = {{"groups", groups}, {"heads", 1}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase(name, {{"groups", groups}, {"heads", 1}}, phase);
 }
 
 const char* name_of(rk::AttentionBias bias) {
@@ -283,9 +276,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
                              turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(shape.stage_keys()) * key_cycles);
   const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(of_rtask) * head_cycles +
                         static_cast<double>(of_rtask - 1) * d.cost("attention.rows.head_cycles");
-  Phase phase;
-  phase.header = "kernels/attention/attention_rows.cuh";
-  phase.body = "rk::attention_rows";
+  Phase phase = body_phase("kernels/attention/attention_rows.cuh", "rk::attention_rows", "rk::AttentionArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(shape.size)},
                          {"kTiles", std::to_string(shape.tiles)},
@@ -293,18 +284,13 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
                          {"kMany", of_rtask > 1 ? "true" : "false"},
                          {"kWide", shape.is_wide(d) ? "true" : "false"}};
   append_types(request.graph, heads, phase);
-  phase.args_type = "rk::AttentionArgs";
   phase.args = arguments_of(request, heads, groups, of_rtask, heads.all());
   phase.rtasks = heads.rtasks(groups, of_rtask);
   phase.work_bytes = shape.work_bytes();
   phase.cost = cost_of(request, heads, groups, of_rtask, cycles);
-  RKernel rkernel;
-  rkernel.family = "attention";
-  rkernel.name = "attention_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(shape.size) +
-                 (of_rtask > 1 ? ", " + std::to_string(of_rtask) + " heads>" : ">");
-  rkernel.config = {{"groups", groups}, {"tiles", shape.tiles}, {"heads", of_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "attention_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(shape.size) +
+                           (of_rtask > 1 ? ", " + std::to_string(of_rtask) + " heads>" : ">");
+  return one_phase(name, {{"groups", groups}, {"tiles", shape.tiles}, {"heads", of_rtask}}, phase);
 }
 
 // The body that has all keys in registers, for `tiles` tiles of 16 queries.
@@ -315,9 +301,7 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
   const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
                         static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
                         (bias == rk::kBiasOfScores ? d.cost("attention.once.bias_cycles") : 0);
-  Phase phase;
-  phase.header = "kernels/attention/attention_once.cuh";
-  phase.body = "rk::attention_once";
+  Phase phase = body_phase("kernels/attention/attention_once.cuh", "rk::attention_once", "rk::AttentionArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kTiles", std::to_string(tiles)},
@@ -325,17 +309,12 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
                          {"kBias", name_of(bias)},
                          {"kWhole", heads.size == size && heads.values == size ? "true" : "false"}};
   append_types(request.graph, heads, phase);
-  phase.args_type = "rk::AttentionArgs";
   phase.args = arguments_of(request, heads, tiles, 1, heads.all());
   phase.rtasks = heads.rtasks(tiles);
   phase.work_bytes = rk::attention_once_work_bytes(static_cast<int>(size));
   phase.cost = cost_of(request, heads, tiles, 1, cycles);
-  RKernel rkernel;
-  rkernel.family = "attention";
-  rkernel.name = "attention_once<" + std::to_string(tiles * kRows) + "x" + std::to_string(size) + ">";
-  rkernel.config = {{"groups", tiles}, {"heads", 1}, {"once", 1}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase("attention_once<" + std::to_string(tiles * kRows) + "x" + std::to_string(size) + ">",
+                   {{"groups", tiles}, {"heads", 1}, {"once", 1}}, phase);
 }
 
 // Appends the rKernels of attention_once, if values have 16 bits and rows lie as the body takes them.
@@ -359,25 +338,18 @@ RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units
   const bool known = added.valid() && request.graph.tensor(added).role == Role::constant;
   const double cycles = d.cost("attention.few.fixed_cycles") + static_cast<double>(groups) * d.cost("attention.few.group_cycles") +
                         static_cast<double>(units) * d.cost("attention.few.unit_cycles");
-  Phase phase;
-  phase.header = "kernels/attention/attention_few.cuh";
-  phase.body = "rk::attention_few";
+  Phase phase = body_phase("kernels/attention/attention_few.cuh", "rk::attention_few", "rk::AttentionArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kGroups", std::to_string(groups)},
                          {"kBias", name_of(bias)},
                          {"kKnownBias", known ? "true" : "false"},
                          {"kWhole", heads.size == rk::kAttentionFewSize && heads.values == rk::kAttentionFewSize ? "true" : "false"}};
   append_types(request.graph, heads, phase);
-  phase.args_type = "rk::AttentionArgs";
   phase.args = arguments_of(request, heads, 1, units, all);
   phase.rtasks = ceil_div(all, units);
   phase.cost = cost_of(request, heads, 1, units, cycles);
-  RKernel rkernel;
-  rkernel.family = "attention";
-  rkernel.name = "attention_few<16x" + std::to_string(heads.keys) + ", " + std::to_string(units) + " a rTask" + name_end(heads);
-  rkernel.config = {{"groups", 1}, {"heads", 1}, {"units", units}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "attention_few<16x" + std::to_string(heads.keys) + ", " + std::to_string(units) + " a rTask" + name_end(heads);
+  return one_phase(name, {{"groups", 1}, {"heads", 1}, {"units", units}}, phase);
 }
 
 // Appends the rKernels of attention_few, if values have 16 bits and rows lie as the body takes them: one in a single round of all vEUs, if

@@ -294,9 +294,7 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
     return kind == BufferKind::input || kind == BufferKind::constant;
   };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  Phase phase;
-  phase.header = "kernels/attention/attention_step.cuh";
-  phase.body = "rk::attention_step";
+  Phase phase = body_phase("kernels/attention/attention_step.cuh", "rk::attention_step", "rk::AttentionStepArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
@@ -316,7 +314,6 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   }
   if (shares == 1) phase.may_publish = {words(kOut, rk::kStepOutBit, "rk::kStepOutWords")};
   append_types(request.graph, step, phase);
-  phase.args_type = "rk::AttentionStepArgs";
   phase.args = arguments_of(request, step, shares);
   phase.rtasks = step.all() * shares;
   phase.work_bytes = rk::attention_step_work_bytes(static_cast<int>(size));
@@ -333,15 +330,12 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
 
 Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
   const int64_t size = step.padded();
-  Phase phase;
-  phase.header = "kernels/attention/attention_step.cuh";
-  phase.body = "rk::attention_step_sum";
+  Phase phase = body_phase("kernels/attention/attention_step.cuh", "rk::attention_step_sum", "rk::AttentionStepArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(size)}, {"WORDS", "0"}};
   phase.may_publish = {words_use(request.graph, step.tensors[kOut], rk::kStepOutBit, "rk::kStepOutWords")};
   if (is_narrow(type_of(request.graph, step, kOut)))
     phase.template_args.emplace_back("Out", value_type(type_of(request.graph, step, kOut)));
-  phase.args_type = "rk::AttentionStepArgs";
   phase.args = arguments_of(request, step, shares);
   phase.rtasks = step.all();
   phase.cost.activation_bytes = static_cast<double>(shares * rk::attention_step_words(static_cast<int>(size)) * 4);
@@ -350,12 +344,9 @@ Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
 }
 
 RKernel rkernel_of(const Request& request, const Step& step, int64_t shares) {
-  RKernel rkernel;
-  rkernel.family = "attention_step";
-  rkernel.name = fmt::format("attention_step<{}{}{}>", step.padded(), step.turns() ? ", turned" : "",
-                             shares > 1 ? fmt::format(", {} shares", shares) : "");
-  rkernel.config = {{"shares", shares}};
-  rkernel.phases = {phase_of(request, step, shares)};
+  const std::string name = fmt::format("attention_step<{}{}{}>", step.padded(), step.turns() ? ", turned" : "",
+                                       shares > 1 ? fmt::format(", {} shares", shares) : "");
+  RKernel rkernel = one_phase(name, {{"shares", shares}}, phase_of(request, step, shares));
   if (shares > 1) {
     rkernel.phases.push_back(sum_phase(request, step, shares));
     rkernel.scratch_elements = rkernel.phases[0].rtasks * rk::attention_step_words(static_cast<int>(step.padded()));

@@ -177,9 +177,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   const DType x = graph.tensor(f.x).dtype, z = graph.tensor(f.z).dtype;
   const Normalize norm = f.steps.normalize ? *f.steps.normalize : Normalize{}, result = f.steps.result ? *f.steps.result : Normalize{};
   const auto flag = [](bool on) { return on ? "true" : "false"; };
-  Phase phase;
-  phase.header = "kernels/chain/feed_forward.cuh";
-  phase.body = "rk::feed_forward";
+  Phase phase = body_phase("kernels/chain/feed_forward.cuh", "rk::feed_forward", "rk::FeedForwardArgs");
   phase.template_args = {{"In", value_type(x)},
                          {"Value", value_type(operands)},
                          {"Out", value_type(z)},
@@ -192,7 +190,6 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   if (f.steps.result) phase.template_args.emplace_back("NORMALIZES_RESULT", "true");
   if (f.residual.valid() && graph.tensor(f.residual).dtype != z)
     phase.template_args.emplace_back("Added", value_type(graph.tensor(f.residual).dtype));
-  phase.args_type = "rk::FeedForwardArgs";
   phase.args = {{"in", tensor_arg(f.x)},
                 {"residual", tensor_arg(f.residual)},
                 {"out", tensor_arg(f.z)},
@@ -242,16 +239,13 @@ std::vector<RKernel> offers(const Request& request) {
     if ((members > 1 && d.cluster_veus != members) || !fits(d, *f, members)) continue;
     const std::optional<DType> operands = operands_of(request, *f);
     if (!operands) return {};
-    RKernel rkernel;
-    rkernel.family = "feed_forward";
-    rkernel.name = fmt::format("feed_forward_{}<{} rows, {} x {} x {}{}{}>", *operands == DType::f16 ? "fp16" : "bf16", rk::kFeedRows, f->k,
-                               f->h, f->c, members > 1 ? ", cluster" : "",
-                               f->kept.valid()   ? ", moments"
-                               : f->steps.result ? ", normalized"
-                                                 : "");
-    rkernel.config = {{"members", members}, {"halves", *operands == DType::f16 ? 1 : 0}};
-    rkernel.phases = {phase_of(request, *f, members, *operands)};
-    rkernels.push_back(std::move(rkernel));
+    const std::string name = fmt::format("feed_forward_{}<{} rows, {} x {} x {}{}{}>", *operands == DType::f16 ? "fp16" : "bf16",
+                                         rk::kFeedRows, f->k, f->h, f->c, members > 1 ? ", cluster" : "",
+                                         f->kept.valid()   ? ", moments"
+                                         : f->steps.result ? ", normalized"
+                                                           : "");
+    rkernels.push_back(
+        one_phase(name, {{"members", members}, {"halves", *operands == DType::f16 ? 1 : 0}}, phase_of(request, *f, members, *operands)));
   }
   return rkernels;
 }

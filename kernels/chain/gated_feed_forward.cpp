@@ -131,15 +131,12 @@ void set_cost(const Request& request, const Gated& g, int64_t tile_rows, Phase& 
 
 Phase phase_of(const Request& request, const Gated& g, DType operands, int64_t tile_rows, int64_t chunk_steps) {
   const auto type = [&](TensorId id) { return value_type(request.graph.tensor(id).dtype); };
-  Phase phase;
-  phase.header = "kernels/chain/gated_feed_forward.cuh";
-  phase.body = "rk::gated_feed_forward";
+  Phase phase = body_phase("kernels/chain/gated_feed_forward.cuh", "rk::gated_feed_forward", "rk::GatedFeedForwardArgs");
   phase.template_args = {{"In", type(g.x)},
                          {"Value", value_type(operands)},
                          {"Out", type(g.z)},
                          {"Added", type(g.residual.valid() ? g.residual : g.z)},
                          {"TILES", std::to_string(tile_rows / 16)}};
-  phase.args_type = "rk::GatedFeedForwardArgs";
   phase.args = {{"in", tensor_arg(g.x)},
                 {"residual", tensor_arg(g.residual)},
                 {"out", tensor_arg(g.z)},
@@ -169,13 +166,10 @@ std::vector<RKernel> offers(const Request& request) {
   std::vector<RKernel> rkernels;
   for (const int64_t tile_rows : {16, 32}) {
     if (g->work_bytes(tile_rows) > room) continue;
-    RKernel rkernel;
-    rkernel.family = "gated_feed_forward";
-    rkernel.name = fmt::format("gated_feed_forward_{}<{} rows, {} x {} x {}>", *operands == DType::f16 ? "fp16" : "bf16", tile_rows,
-                               g->gate.k, g->gate.n, g->down.n);
-    rkernel.config = {{"tile_rows", tile_rows}, {"halves", *operands == DType::f16 ? 1 : 0}};
-    rkernel.phases = {phase_of(request, *g, *operands, tile_rows, std::min<int64_t>(steps_of_stage, g->sizes().steps()))};
-    rkernels.push_back(std::move(rkernel));
+    const std::string name = fmt::format("gated_feed_forward_{}<{} rows, {} x {} x {}>", *operands == DType::f16 ? "fp16" : "bf16",
+                                         tile_rows, g->gate.k, g->gate.n, g->down.n);
+    rkernels.push_back(one_phase(name, {{"tile_rows", tile_rows}, {"halves", *operands == DType::f16 ? 1 : 0}},
+                                 phase_of(request, *g, *operands, tile_rows, std::min<int64_t>(steps_of_stage, g->sizes().steps()))));
   }
   return rkernels;
 }

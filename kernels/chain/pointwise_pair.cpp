@@ -342,9 +342,7 @@ ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
 Phase phase_of(const Request& request, const Pair& p, const Config& c) {
   const ShapedVDevice& d = request.vdevice;
   const Part first = part_of(p, c, 0), second = part_of(p, c, 1);
-  Phase phase;
-  phase.header = "kernels/chain/pointwise_pair.cuh";
-  phase.body = "rk::pointwise_pair";
+  Phase phase = body_phase("kernels/chain/pointwise_pair.cuh", "rk::pointwise_pair", "rk::PointwisePairArgs");
   const Graph& graph = request.graph;
   phase.template_args = {{"In", value_type(graph.tensor(p.x).dtype)},
                          {"Mid", value_type(p.mid)},
@@ -353,7 +351,6 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
   const Activation activation = p.epilogue[1].activation;
   if (activation == Activation::silu || activation == Activation::hard_swish)
     phase.template_args.emplace_back("ACTIVATION", activation == Activation::silu ? "rk::kSilu" : "rk::kHardSwish");
-  phase.args_type = "rk::PointwisePairArgs";
   phase.args = {{"product", ArgValue{ArgList{product_arg(p, c, 0), product_arg(p, c, 1)}}},
                 {"residual", tensor_arg(p.residual)},
                 {"constants", ArgValue{PackedArg{ring_bytes(p, c)}}},
@@ -383,13 +380,9 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
 }
 
 RKernel rkernel_of(const Request& request, const Pair& p, const Config& c) {
-  RKernel rkernel;
-  rkernel.family = "pointwise_pair";
-  rkernel.name = fmt::format("pointwise_pair_{}<{} pixels, {} and {} channels>", name_of(static_cast<Precision>(c.precision)), c.pixels(),
-                             p.channels(0), block_channels(p, c));
-  rkernel.config = to_pairs(c);
-  rkernel.phases = {phase_of(request, p, c)};
-  return rkernel;
+  const std::string name = fmt::format("pointwise_pair_{}<{} pixels, {} and {} channels>", name_of(static_cast<Precision>(c.precision)),
+                                       c.pixels(), p.channels(0), block_channels(p, c));
+  return one_phase(name, to_pairs(c), phase_of(request, p, c));
 }
 
 // The precision of the products: x in fp32 is multiplied in tf32, whatever the program's. None where fp16 cannot hold the weights.

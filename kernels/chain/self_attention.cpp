@@ -233,12 +233,9 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
   const SelfPacked at = packed_of(graph, s, plan);
   const rk::SelfSizes sizes = plan.sizes();
   const bool floats = x == DType::f32;
-  Phase phase;
-  phase.header = "kernels/chain/self_attention.cuh";
-  phase.body = "rk::self_attention";
+  Phase phase = body_phase("kernels/chain/self_attention.cuh", "rk::self_attention", "rk::SelfAttentionArgs");
   phase.template_args = {
       {"In", value_type(x)}, {"Value", value_type(operands)}, {"Out", value_type(out)}, {"BOXES", std::to_string(floats ? plan.boxes : 0)}};
-  phase.args_type = "rk::SelfAttentionArgs";
   const int64_t scores_head = at.score_heads > 1 ? 1 : 0, scores_window = at.score_windows > 1 ? at.score_heads : 0;
   phase.args = {{"in", tensor_arg(s.x)},
                 {"out", tensor_arg(s.out)},
@@ -298,13 +295,11 @@ std::vector<RKernel> offers(const Request& request) {
     if (!plan) continue;
     const std::optional<DType> operands = operands_of(request, *s);
     if (!operands) return {};
-    RKernel rkernel;
-    rkernel.family = "self_attention";
-    rkernel.name =
+    const std::string name =
         fmt::format("self_attention_{}<{} x {} rows, {} columns>", *operands == DType::f16 ? "fp16" : "bf16", of_rtask, s->rows, s->k);
-    rkernel.config = {{"windows", of_rtask}, {"chunk_boxes", plan->chunk_boxes}, {"halves", *operands == DType::f16 ? 1 : 0}};
-    rkernel.phases = {phase_of(request, *s, *plan, *operands)};
-    rkernels.push_back(std::move(rkernel));
+    rkernels.push_back(one_phase(name,
+                                 {{"windows", of_rtask}, {"chunk_boxes", plan->chunk_boxes}, {"halves", *operands == DType::f16 ? 1 : 0}},
+                                 phase_of(request, *s, *plan, *operands)));
   }
   return rkernels;
 }

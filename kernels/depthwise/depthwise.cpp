@@ -96,9 +96,7 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   const Window window = window_with(request.graph, rop, item.pixels);
   const int64_t per_rtask = per_rtask_of(window, request.vdevice, item, rtasks);
   const bool square = is_square(window);
-  Phase phase;
-  phase.header = "kernels/depthwise/depthwise.cuh";
-  phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
+  Phase phase = body_phase("kernels/depthwise/depthwise.cuh", square ? "rk::depthwise" : "rk::depthwise_any", "rk::DepthwiseArgs");
   phase.awaits_inputs = square;
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   if (square) {
@@ -108,9 +106,7 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
                                                            {"kParts", std::to_string(item.parts)}});
   }
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
-  if (is_narrow(in) || is_narrow(stored)) phase.template_args.emplace_back("In", value_type(in));
-  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
-  phase.args_type = "rk::DepthwiseArgs";
+  add_value_types(phase, in, stored);
   phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
                 {"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
@@ -122,14 +118,10 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost = cost_of(request, window, item, items, per_rtask);
-  RKernel rkernel;
-  rkernel.family = "depthwise";
-  rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " +
-                 (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + item.text() + ", " +
-                 std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"pixels", item.pixels}, {"parts", item.parts}, {"items_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "depthwise<" + std::to_string(window.vector) + " channels, " +
+                           (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + item.text() + ", " +
+                           std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"pixels", item.pixels}, {"parts", item.parts}, {"items_per_rtask", per_rtask}}, phase);
 }
 
 // --- strips (depthwise_strips.cuh) --------------------------------------------------------------------------------------
@@ -224,17 +216,13 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
   const int64_t per_rtask = ceil_div(window.items(), request.vdevice.veus());
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   const TensorId bias = rop.epilogue.bias;
-  Phase phase;
-  phase.header = "kernels/depthwise/depthwise_strips.cuh";
-  phase.body = "rk::depthwise_strips";
+  Phase phase = body_phase("kernels/depthwise/depthwise_strips.cuh", "rk::depthwise_strips", "rk::DepthwiseStripsArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kTaps", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(strips.pixels)},
                          {"kStages", std::to_string(strips.stages)}};
-  if (is_narrow(in) || is_narrow(stored)) phase.template_args.emplace_back("In", value_type(in));
-  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
-  phase.args_type = "rk::DepthwiseStripsArgs";
+  add_value_types(phase, in, stored);
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"clip", clip_arg(rop.epilogue, false)},
                 {"bias", tensor_arg(bias)},
@@ -246,13 +234,10 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
   phase.rtasks = ceil_div(window.items(), per_rtask);
   phase.work_bytes = strips.stages * strip_row_bytes(request, window, strips.pixels);
   phase.cost = strips_cost(request, window, strips, per_rtask, phase.rtasks);
-  RKernel rkernel;
-  rkernel.family = "depthwise";
-  rkernel.name = "depthwise_strips<" + std::to_string(window.kernel[0]) + ", " + std::to_string(strips.pixels) + " pixels, " +
-                 std::to_string(strips.rows) + " rows, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"pixels", strips.pixels}, {"strip", strips.rows}, {"stages", strips.stages}, {"items_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "depthwise_strips<" + std::to_string(window.kernel[0]) + ", " + std::to_string(strips.pixels) + " pixels, " +
+                           std::to_string(strips.rows) + " rows, " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"pixels", strips.pixels}, {"strip", strips.rows}, {"stages", strips.stages}, {"items_per_rtask", per_rtask}},
+                   phase);
 }
 
 // Strips, where the body for rows makes more than two turns: with fewer, its short code and many threads win.

@@ -132,16 +132,13 @@ InputBoxes boxes_of(const Tiled& t) {
 Phase phase_of(const Request& request, const Tiled& t) {
   const Window& w = t.window;
   const ROperator conv = plain_conv(request.rop);
-  Phase phase;
-  phase.header = "kernels/depthwise/depthwise_boxes.cuh";
-  phase.body = "rk::depthwise_boxes";
+  Phase phase = body_phase("kernels/depthwise/depthwise_boxes.cuh", "rk::depthwise_boxes", "rk::DepthwiseBoxesArgs");
   phase.template_args = {{"kTaps", std::to_string(kTaps)},
                          {"kPixels", std::to_string(t.columns)},
                          {"kKeeps", t.kept.valid() ? "true" : "false"},
                          {"In", value_type(t.in)},
                          {"Out", value_type(t.out)}};
   if (t.rounded.valid()) phase.template_args.emplace_back("kRounds", "true");
-  phase.args_type = "rk::DepthwiseBoxesArgs";
   phase.args = {{"out", arg(TensorArg{w.out})},
                 {"kept", tensor_arg(t.kept)},
                 {"rounded", tensor_arg(t.rounded)},
@@ -175,15 +172,11 @@ Phase phase_of(const Request& request, const Tiled& t) {
 }
 
 RKernel rkernel_of(const Request& request, const Tiled& t) {
-  RKernel rkernel;
-  rkernel.family = "depthwise_boxes";
-  rkernel.name = fmt::format("depthwise_boxes<{}, {}x{} pixels{}>", kTaps, t.rows, t.columns,
-                             !t.kept.valid()     ? ""
-                             : t.rounded.valid() ? ", moments, rounded"
-                                                 : ", moments");
-  rkernel.config = {{"columns", t.columns}, {"rows", t.rows}};
-  rkernel.phases = {phase_of(request, t)};
-  return rkernel;
+  const std::string name = fmt::format("depthwise_boxes<{}, {}x{} pixels{}>", kTaps, t.rows, t.columns,
+                                       !t.kept.valid()     ? ""
+                                       : t.rounded.valid() ? ", moments, rounded"
+                                                           : ", moments");
+  return one_phase(name, {{"columns", t.columns}, {"rows", t.rows}}, phase_of(request, t));
 }
 
 std::vector<RKernel> offers(const Request& request) {

@@ -349,16 +349,14 @@ InputBoxes placed_boxes(const Graph& graph, const ROperator& rop, const Separabl
 Phase phase_of(const Request& request, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   const Blocks b = blocks_of(s, c);
-  Phase phase;
-  phase.header = s.narrow() ? "kernels/depthwise/separable_narrow.cuh" : "kernels/depthwise/separable_conv.cuh";
-  phase.body = s.narrow() ? "rk::separable_narrow" : "rk::separable_conv";
+  Phase phase = body_phase(s.narrow() ? "kernels/depthwise/separable_narrow.cuh" : "kernels/depthwise/separable_conv.cuh",
+                           s.narrow() ? "rk::separable_narrow" : "rk::separable_conv", "rk::SeparableConvArgs");
   const DType stored = request.graph.tensor(request.rop.outputs[0]).dtype;
   if (s.narrow()) phase.template_args = {{"In", value_type(s.in)}, {"Out", value_type(stored)}};
   const std::pair<const char*, int64_t> numbers[] = {
       {"TAPS", s.taps}, {"STRIDE", s.stride}, {"MT", t.mt}, {"NT", t.nt}, {"WARPS_N", t.warps_n}};
   for (const auto& [name, value] : numbers) phase.template_args.emplace_back(name, std::to_string(value));
   if (!s.narrow() && is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
-  phase.args_type = "rk::SeparableConvArgs";
   phase.args = args_of(request.graph, request.rop, s, c);
   phase.rtasks = b.tiles * b.n;
   phase.work_bytes = t.work_bytes(s.residual);
@@ -378,13 +376,10 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
 
 RKernel rkernel_of(const Request& request, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
-  RKernel rkernel;
-  rkernel.family = "separable_conv";
-  rkernel.name =
+  const std::string name =
       fmt::format("separable_conv<{}{}/{}, {}x({}x{})>", s.relu ? "relu, " : "", s.taps, s.stride, t.channels(), t.height(), kTileW);
-  rkernel.config = {{"tile", c.tile}, {"chunk_steps", c.chunk_steps}, {"boxes_per_chunk", c.boxes_per_chunk}};
-  rkernel.phases = {phase_of(request, s, c)};
-  return rkernel;
+  return one_phase(name, {{"tile", c.tile}, {"chunk_steps", c.chunk_steps}, {"boxes_per_chunk", c.boxes_per_chunk}},
+                   phase_of(request, s, c));
 }
 
 bool has_boxes(const ShapedVDevice& vdevice, Precision precision) {

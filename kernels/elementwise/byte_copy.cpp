@@ -31,10 +31,7 @@ std::vector<RKernel> offers(const Request& request) {
   if (!is_row_major(in) || !is_row_major(out) || in.place.offset != 0 || out.place.offset != 0) return {};
   if (byte_count(in) > std::numeric_limits<int32_t>::max()) return {};
   const int64_t per_rtask = elements_per_rtask(in, request.vdevice);
-  Phase phase;
-  phase.header = "kernels/elementwise/byte_copy.cuh";
-  phase.body = "rk::byte_copy";
-  phase.args_type = "rk::ByteCopyArgs";
+  Phase phase = body_phase("kernels/elementwise/byte_copy.cuh", "rk::byte_copy", "rk::ByteCopyArgs");
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"words", arg(byte_count(in) / 4)},
@@ -42,12 +39,7 @@ std::vector<RKernel> offers(const Request& request) {
                 {"tail_bytes", arg(byte_count(in) % 4)}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(element_count(in.shape), per_rtask));
   phase.cost.activation_bytes = 2 * static_cast<double>(byte_count(in)) / static_cast<double>(phase.rtasks);
-  RKernel rkernel;
-  rkernel.family = "byte_copy";
-  rkernel.name = "byte_copy";
-  rkernel.phases = {phase};
-  rkernel.config = {{"elements_per_rtask", per_rtask}};
-  return {rkernel};
+  return {one_phase("byte_copy", {{"elements_per_rtask", per_rtask}}, phase)};
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

@@ -90,14 +90,11 @@ Phase copy_phase(const Request& request, const Sweep& sweep, int64_t groups_per_
   Loop nest = sweep.loop;
   nest.back().extent /= 4;
   for (int64_t& stride : nest.back().strides) stride *= 4;
-  Phase phase;
-  phase.header = "kernels/elementwise/vector_copy.cuh";
-  phase.body = "rk::vector_copy";
+  Phase phase = body_phase("kernels/elementwise/vector_copy.cuh", "rk::vector_copy", "rk::VectorCopyArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"In", value_type(type_of(request.graph, sweep, 1))},
                          {"Out", value_type(type_of(request.graph, sweep, 0))},
                          {"kGroups", std::to_string(kCopyGroups)}};
-  phase.args_type = "rk::VectorCopyArgs";
   phase.args = {{"out", place_arg(sweep.out, sweep.starts[0])},
                 {"in", place_arg(sweep.chain.inputs[0], sweep.starts[1])},
                 {"out_strides", array_arg(strides(nest, 0), kChainRank)},
@@ -117,16 +114,13 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   const int64_t elements = loop_elements(sweep.loop);
   const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
   const Work work = work_of(sweep, request.vdevice);
-  Phase phase;
-  phase.header = "kernels/elementwise/elementwise.cuh";
-  phase.body = "rk::elementwise";
+  Phase phase = body_phase("kernels/elementwise/elementwise.cuh", "rk::elementwise", "rk::ElementwiseArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kGroups", std::to_string(work.groups)}};
   if (const int64_t narrow = narrow_operands(request.graph, sweep); narrow != 0) {
     phase.template_args.emplace_back("Value", value_type(narrow_type(request.graph, sweep)));
     phase.template_args.emplace_back("kNarrow", fmt::format("{:#x}u", narrow));
   }
-  phase.args_type = "rk::ElementwiseArgs";
   phase.args = arguments(request.graph, sweep, work.prefetched, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   phase.work_bytes = (work.prefetched + sweep.chain.temporaries) * work.groups * request.vdevice.compute_threads * 16;
@@ -145,7 +139,6 @@ int64_t groups_of(const Graph& graph, const Sweep& sweep) {
 
 RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int64_t rtasks, const std::string& kind) {
   RKernel rkernel;
-  rkernel.family = "elementwise";
   for (const Sweep& sweep : sweeps) {
     const int64_t groups = groups_of(request.graph, sweep);
     const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));

@@ -172,12 +172,9 @@ Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_
     if (mark >= kOwnTable && mark < kJoint) table_at[d] = map.starts[static_cast<size_t>(mark - kOwnTable)];
     joint_steps[d] = map.loop[d].strides[3];
   }
-  Phase phase;
-  phase.header = "kernels/elementwise/indexed_copy.cuh";
-  phase.body = "rk::indexed_copy";
+  Phase phase = body_phase("kernels/elementwise/indexed_copy.cuh", "rk::indexed_copy", "rk::IndexedCopyArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", vector ? "4" : "1"}};
-  phase.args_type = "rk::IndexedCopyArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"tables", map.tables.empty() ? null_arg() : ArgValue{PackedArg{0}}},
@@ -204,11 +201,9 @@ Phase typed_phase(Phase phase, DType dtype, float value) {
   ArgList copy;
   for (const Arg& one : phase.args) copy.push_back(one.value);
   const uint64_t bits = rk::element_bits<double>(value, static_cast<uint32_t>(dtype));
-  phase.header = "kernels/elementwise/pad.cuh";
-  phase.body = "rk::typed_pad";
+  set_body(phase, "kernels/elementwise/pad.cuh", "rk::typed_pad", "rk::TypedPadArgs");
   phase.awaits_inputs = false;
   phase.template_args = {{"Cell", cell_text(dtype)}};
-  phase.args_type = "rk::TypedPadArgs";
   phase.args = {{"copy", ArgValue{copy}},
                 {"value_low", arg(static_cast<int64_t>(bits & 0xffffffff))},
                 {"value_high", arg(static_cast<int64_t>(bits >> 32))}};
@@ -226,13 +221,9 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t each = vector ? vector_elements(request.graph, rop) : 1;
   const int64_t items = loop_elements(map->loop) / each;
   const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(items, request.vdevice.veus()));
-  RKernel rkernel;
-  rkernel.family = "indexed_copy";
-  rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
-  rkernel.phases = {phase_of(request, *map, vector, per_rtask)};
-  if (dtype != DType::f32 && !vector) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
-  rkernel.config = {{"elements_per_rtask", per_rtask * each}};
-  return {rkernel};
+  Phase phase = phase_of(request, *map, vector, per_rtask);
+  if (dtype != DType::f32 && !vector) phase = typed_phase(phase, dtype, map->value);
+  return {one_phase(vector ? "indexed_copy<vector>" : "indexed_copy<scalar>", {{"elements_per_rtask", per_rtask * each}}, phase)};
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
@@ -248,10 +239,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const Loop loop = map_of(graph, rop)->loop;
-  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
-  const int64_t end = std::min((index + 1) * per_rtask, loop_elements(loop));
-  append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, index * per_rtask, end, out.writes);
+  append_share(graph, rop, rkernel, map_of(graph, rop)->loop, index, out.writes);
   append_whole(graph, rop.inputs[0], out.reads);
 }
 

@@ -138,9 +138,7 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
   int64_t near = 0;
   for (int64_t i = 0; i < inputs; ++i) near |= int64_t{is_near(graph, sweep, static_cast<size_t>(i) + 1)} << i;
-  Phase phase;
-  phase.header = "kernels/elementwise/static_chain.cuh";
-  phase.body = "rk::static_chain";
+  Phase phase = body_phase("kernels/elementwise/static_chain.cuh", "rk::static_chain", "rk::StaticChainArgs");
   phase.awaits_inputs = true;
   if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
     phase.body = "rk::static_chain_16bit";
@@ -153,7 +151,6 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
                                                          {"kPartial", is_partial(sweep) ? "true" : "false"},
                                                          {"kGroups", std::to_string(at_once)}});
   for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
-  phase.args_type = "rk::StaticChainArgs";
   phase.args = static_args(sweep, groups, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);

@@ -157,14 +157,10 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
   const int64_t tile_pixels = ceil_div(e.map.pixels(), tiles);
   tiles = ceil_div(e.map.pixels(), tile_pixels);
   const auto in_a_row = [](const Tensor& tensor) { return tensor.place.strides[2] == tensor.shape[3] * tensor.place.strides[3]; };
-  Phase phase;
-  phase.header = "kernels/excite/excite.cuh";
-  phase.body = "rk::excite";
+  Phase phase = body_phase("kernels/excite/excite.cuh", "rk::excite", "rk::ExciteArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", e.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
-  if (is_narrow(in.dtype) || is_narrow(out.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
-  if (is_narrow(out.dtype)) phase.template_args.emplace_back("Out", value_type(out.dtype));
-  phase.args_type = "rk::ExciteArgs";
+  add_value_types(phase, in.dtype, out.dtype);
   phase.args = {{"in", arg(TensorArg{e.in})},
                 {"out", arg(TensorArg{e.out})},
                 {"sums", arg(TensorArg{e.sums})},
@@ -195,7 +191,6 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
       (request.vdevice.rtask_us + body_us(request.graph, e, request.vdevice, tile_pixels)) * request.vdevice.clock_ghz * 1e3;
   if (e.of_sums) add_first(e, chunks, phase);
   RKernel rkernel;
-  rkernel.family = "excite";
   rkernel.name =
       fmt::format("excite{}{}<{} channels, {}>", e.of_sums ? "_of_sums" : "", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
   rkernel.config = {{"tile_pixels", tile_pixels}, {"chunk_k", chunks.k}, {"narrow", narrow}};

@@ -107,15 +107,12 @@ ArgValue product_arg(const Graph& graph, const Squeezing& s, int64_t chunk_rows)
 void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, DepthwiseItem item, bool narrow, Phase& phase) {
   const Tensor &in = graph.tensor(s.in), &made = graph.tensor(s.made);
   const DepthwisePrologue& conv = *s.op->depthwise;
-  phase.header = "kernels/excite/depthwise_squeeze.cuh";
-  phase.body = "rk::depthwise_squeeze";
+  set_body(phase, "kernels/excite/depthwise_squeeze.cuh", "rk::depthwise_squeeze", "rk::DepthwiseSqueezeArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"},      {"kTaps", std::to_string(s.taps)},
                          {"kStride", std::to_string(s.stride)},  {"kPixels", std::to_string(item.pixels)},
                          {"kParts", std::to_string(item.parts)}, {"NARROW", narrow ? "true" : "false"}};
-  if (is_narrow(in.dtype) || is_narrow(made.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
-  if (is_narrow(made.dtype)) phase.template_args.emplace_back("Out", value_type(made.dtype));
-  phase.args_type = "rk::DepthwiseSqueezeArgs";
+  add_value_types(phase, in.dtype, made.dtype);
   phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
                 {"in", arg(TensorArg{s.in})},
                 {"out", arg(TensorArg{s.made})},
@@ -136,12 +133,10 @@ void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, D
 
 void add_plain(const Graph& graph, const Squeezing& s, int64_t chunk_rows, bool narrow, Phase& phase) {
   const Tensor& in = graph.tensor(s.in);
-  phase.header = "kernels/excite/squeeze.cuh";
-  phase.body = "rk::squeeze";
+  set_body(phase, "kernels/excite/squeeze.cuh", "rk::squeeze", "rk::SqueezeArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
-  phase.args_type = "rk::SqueezeArgs";
   phase.args = {{"in", arg(TensorArg{s.in})},    {"product", product_arg(graph, s, chunk_rows)},
                 {"in_strides", map_strides(in)}, {"height", arg(s.map.height)},
                 {"rows", arg(s.op->rows)},       {"width", divisor_arg(s.map.width)}};
@@ -202,14 +197,10 @@ RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_row
   phase.cost.flops = flops_of_rtask(s);
   phase.cost.efficiency = efficiency_of(s, request.vdevice);
   phase.cost.latency_us = latency_us(request.graph, s, request.vdevice, item);
-  RKernel rkernel;
-  rkernel.family = "squeeze";
-  rkernel.name = s.taps > 0 ? fmt::format("depthwise_squeeze{}<{} channels, {}, {}, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1, s.taps,
-                                          item.text(), phase.rtasks)
-                            : fmt::format("squeeze{}<{} channels, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1, phase.rtasks);
-  rkernel.config = {{"pixels", item.pixels}, {"parts", item.parts}, {"chunk_rows", chunk_rows}, {"narrow", narrow}};
-  rkernel.phases = {std::move(phase)};
-  return rkernel;
+  const std::string name = s.taps > 0 ? fmt::format("depthwise_squeeze{}<{} channels, {}, {}, {}>", narrow ? "_16bit" : "",
+                                                    s.vector ? 4 : 1, s.taps, item.text(), phase.rtasks)
+                                      : fmt::format("squeeze{}<{} channels, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1, phase.rtasks);
+  return one_phase(name, {{"pixels", item.pixels}, {"parts", item.parts}, {"chunk_rows", chunk_rows}, {"narrow", narrow}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {

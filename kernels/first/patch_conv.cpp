@@ -354,11 +354,9 @@ void add_normalisation(const Request& request, const Normalize& op, const Produc
     for (int64_t& step : of) step *= p.out_strides[3];
     return array_arg(to_vector(of));
   };
-  phase.header = "kernels/first/patch_normalize.cuh";
-  phase.body = "rk::patch_normalize";
+  set_body(phase, "kernels/first/patch_normalize.cuh", "rk::patch_normalize", "rk::PatchNormalizeArgs");
   const auto plain = std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "PLAIN"; });
   *plain = {"CENTRED", op.centered ? "true" : "false"};
-  phase.args_type = "rk::PatchNormalizeArgs";
   phase.args = {{"conv", struct_arg(std::move(phase.args))},
                 {"scale", ArgValue{PackedArg{ring_bytes(p, c) + bias_bytes(p, c)}}},
                 {"shift", ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}}},
@@ -376,15 +374,12 @@ void add_normalisation(const Request& request, const Normalize& op, const Produc
 RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c, const std::optional<PixelSteps>& steps) {
   const std::optional<FusedView> normalized = normalised_pixels(request.rop);
   const ROperator conv = plain_conv(request.rop);
-  Phase phase;
-  phase.header = "kernels/first/patch_conv.cuh";
-  phase.body = "rk::patch_conv";
+  Phase phase = body_phase("kernels/first/patch_conv.cuh", "rk::patch_conv", "rk::PatchConvArgs");
   phase.template_args = {{"M_TILES", std::to_string(c.m_tiles)}, {"N_TILES", std::to_string(c.n_tiles)},
                          {"WARPS_M", std::to_string(c.warps_m)}, {"WARPS_K", std::to_string(c.warps_k)},
                          {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
-  phase.args_type = "rk::PatchConvArgs";
   phase.args = args_of(request, conv, p, c);
   phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
   phase.work_bytes = patch_work_bytes(p, c);
@@ -392,7 +387,6 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
   phase.cost = cost_of(request.vdevice, p, c, values);
   if (normalized) add_normalisation(request, *normalized->as<Normalize>(normalized->count() - 1), p, c, steps, phase);
   RKernel rkernel;
-  rkernel.family = "patch_conv";
   rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
                              c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
   rkernel.config = to_pairs(c);

@@ -256,9 +256,7 @@ const char* math_of(const StripPlan& c) {
 
 RKernel rkernel_of(const Request& request, const Product& p, const StripPlan& c) {
   const DType values = request.graph.tensor(p.out).dtype;
-  Phase phase;
-  phase.header = "kernels/first/patch_strip.cuh";
-  phase.body = "rk::patch_strip";
+  Phase phase = body_phase("kernels/first/patch_strip.cuh", "rk::patch_strip", "rk::PatchStripArgs");
   phase.template_args = {{"Math", math_of(c)},
                          {"ROWS", std::to_string(filter_rows(p))},
                          {"CHANNELS", std::to_string(p.in_channels)},
@@ -268,18 +266,13 @@ RKernel rkernel_of(const Request& request, const Product& p, const StripPlan& c)
                          {"CELL", std::to_string(c.cell)},
                          {"SMOOTH", is_smooth(request.rop.epilogue.activation) ? "true" : "false"}};
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
-  phase.args_type = "rk::PatchStripArgs";
   phase.args = args_of(request, p, c);
   phase.rtasks = blocks_of(p, c) * strips_of(p, c);
   phase.work_bytes = work_bytes(p, c);
   phase.cost = cost_of(request.vdevice, p, c, values);
-  RKernel rkernel;
-  rkernel.family = "patch_strip";
-  rkernel.name = fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles>", name_of(static_cast<Precision>(c.precision)), c.tile_h,
-                             c.tile_w, c.block(), c.turns);
-  rkernel.config = to_pairs(c);
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles>", name_of(static_cast<Precision>(c.precision)),
+                                       c.tile_h, c.tile_w, c.block(), c.turns);
+  return one_phase(name, to_pairs(c), phase);
 }
 
 // Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.

@@ -9,11 +9,7 @@ namespace {
 constexpr size_t kRank = 8;
 
 // The elements of a tensor row by row.
-Loop rows_of(const Tensor& tensor) {
-  Loop loop;
-  for (size_t d = 0; d < tensor.shape.size(); ++d) loop.push_back({tensor.shape[d], {tensor.place.strides[d]}});
-  return merged(loop);
-}
+Loop rows_of(const Tensor& tensor) { return merged(loop_over(tensor.shape, tensor.place.strides)); }
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
@@ -24,28 +20,23 @@ std::vector<RKernel> offers(const Request& request) {
   const Loop to = rows_of(out), from = rows_of(in), by = rows_of(indices);
   if (to.size() > kRank || from.size() > kRank || by.size() > kRank) return {};
   const int64_t elements = loop_elements(to), given = loop_elements(from);
-  // Every rTask reads all indices.
-  RKernel rkernel = typed_rkernel(request, "copy", elements, 0, 20);
-  rkernel.family = rkernel.name = "max_unpool";
+  Phase body = body_phase("kernels/pool/max_unpool.cuh", "rk::max_unpool", "rk::MaxUnpoolArgs");
+  body.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+               {"in", arg(TensorArg{rop.inputs[0]})},
+               {"indices", arg(TensorArg{rop.inputs[1]})},
+               {"out_nest", nest_arg(to)},
+               {"in_nest", nest_arg(from)},
+               {"index_nest", nest_arg(by)},
+               {"out_strides", array_arg(strides(to, 0), kRank)},
+               {"in_strides", array_arg(strides(from, 0), kRank)},
+               {"index_strides", array_arg(strides(by, 0), kRank)}};
+  body.work_bytes = 16;
+  RKernel rkernel = typed_rkernel(request, body, elements, 0, 20);
   Phase& phase = rkernel.phases[0];
+  add_args(phase, {{"elements_in", arg(given)}});
+  // Every rTask reads all indices.
   phase.cost.activation_bytes += 8 * static_cast<double>(given);
   phase.cost.flops += 20 * static_cast<double>(given);
-  phase.work_bytes = 16;
-  phase.header = "kernels/pool/max_unpool.cuh";
-  phase.body = "rk::max_unpool";
-  phase.args_type = "rk::MaxUnpoolArgs";
-  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
-                {"in", arg(TensorArg{rop.inputs[0]})},
-                {"indices", arg(TensorArg{rop.inputs[1]})},
-                {"out_nest", nest_arg(to)},
-                {"in_nest", nest_arg(from)},
-                {"index_nest", nest_arg(by)},
-                {"out_strides", array_arg(strides(to, 0), kRank)},
-                {"in_strides", array_arg(strides(from, 0), kRank)},
-                {"index_strides", array_arg(strides(by, 0), kRank)},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))},
-                {"elements_in", arg(given)}};
   return {rkernel};
 }
 

@@ -47,9 +47,9 @@ bool has_strips(const ROperator& rop, const Window& w) {
 void append_counted(const Window& window, const Pool& attrs, Phase& phase) {
   const bool pads = attrs.count_include_pad;
   constexpr int64_t kFar = int64_t{1} << 20;  // further out than any padding
-  phase.args.insert(phase.args.end(), {{"counted_from", arg(pads ? -kFar : 0)},
-                                       {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
-                                       {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}});
+  add_args(phase, {{"counted_from", arg(pads ? -kFar : 0)},
+                   {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
+                   {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}});
 }
 
 constexpr int64_t kFewTurns = 8;
@@ -58,16 +58,13 @@ int64_t strip_turns(const Request& request, int64_t per_rtask) { return ceil_div
 RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t per_rtask) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
   const bool average = attrs.kind == PoolKind::average;
-  Phase phase;
-  phase.header = "kernels/pool/pool_strip.cuh";
-  phase.body = "rk::pool_strip";
+  Phase phase = body_phase("kernels/pool/pool_strip.cuh", "rk::pool_strip", "rk::PoolStripArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kKernel", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAverage", average ? "true" : "false"}};
   add_type(request, phase);
-  phase.args_type = "rk::PoolStripArgs";
   phase.args = {{"window", window_arg(window, per_rtask)}};
   append_counted(window, attrs, phase);
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
@@ -80,12 +77,8 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
   const int64_t turns = strip_turns(request, per_rtask);
   phase.cost.latency_us = request.vdevice.cost("pool.strip_turn_us") * static_cast<double>(std::min(turns, kFewTurns) - 1) +
                           request.vdevice.cost("pool.strip_later_turn_us") * static_cast<double>(std::max<int64_t>(turns - kFewTurns, 0));
-  RKernel rkernel;
-  rkernel.family = "pool";
-  rkernel.name = "pool<strips of " + std::to_string(window.pixels) + ", " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "pool<strips of " + std::to_string(window.pixels) + ", " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}}, phase);
 }
 
 // --- pool_walk ------------------------------------------------------------------------------------------------------------
@@ -123,19 +116,16 @@ RKernel walk_rkernel_of(const Request& request, const Window& window) {
   const bool average = attrs.kind == PoolKind::average, narrow = is_narrow(type_of(request));
   const int64_t per_rtask = std::max(vdevice.compute_threads / 2, ceil_div(window.items(), vdevice.veus()));
   const bool far_ahead = !narrow || (!average && window.stride[0] == 2);  // as the registers allow
-  Phase phase;
-  phase.header = "kernels/pool/pool_walk.cuh";
-  phase.body = "rk::pool_walk";
+  Phase phase = body_phase("kernels/pool/pool_walk.cuh", "rk::pool_walk", "rk::PoolWalkArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAhead", far_ahead ? "2" : "1"},
                          {"kAverage", average ? "true" : "false"}};
   add_type(request, phase);
-  phase.args_type = "rk::PoolWalkArgs";
   phase.args = {{"window", window_arg(window, per_rtask)}};
   append_counted(window, attrs, phase);
-  phase.args.insert(phase.args.end(), {{"lines", arg(window.lines)}, {"out_height", arg(window.out_height)}});
+  add_args(phase, {{"lines", arg(window.lines)}, {"out_height", arg(window.out_height)}});
   phase.rtasks = ceil_div(window.items(), per_rtask);
   const double items = static_cast<double>(std::min(per_rtask, window.items()));
   phase.cost.activation_bytes =
@@ -144,12 +134,8 @@ RKernel walk_rkernel_of(const Request& request, const Window& window) {
   phase.cost.calibrated_cycles = vdevice.cost("pool.walk_fixed_cycles") + vdevice.cost("pool.walk_load_cycles") * items /
                                                                               static_cast<double>(vdevice.compute_threads) *
                                                                               static_cast<double>(walk_turns(window)) * 2 * columns;
-  RKernel rkernel;
-  rkernel.family = "pool";
-  rkernel.name = "pool<walks of " + std::to_string(window.lines) + ", " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}, {"lines", window.lines}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "pool<walks of " + std::to_string(window.lines) + ", " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}, {"lines", window.lines}}, phase);
 }
 
 std::vector<RKernel> strip_offers(const Request& request, Window window) {
@@ -175,13 +161,10 @@ std::vector<RKernel> strip_offers(const Request& request, Window window) {
 RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
   const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
-  Phase phase;
-  phase.header = "kernels/pool/pool.cuh";
-  phase.body = "rk::pool";
+  Phase phase = body_phase("kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   add_type(request, phase);
-  phase.args_type = "rk::PoolArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(request.rop, {window.residual_strides.begin(), window.residual_strides.end()})},
                 {"average", arg(int64_t{attrs.kind == PoolKind::average})},
@@ -193,12 +176,8 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   phase.cost.activation_bytes = window_bytes(window, share, window.taps(), type_of(request), type_of(request));
   phase.cost.flops = share * static_cast<double>(window.vector) * (window.taps() + 8) * 2;
   phase.cost.efficiency = request.vdevice.cost("pool.efficiency");
-  RKernel rkernel;
-  rkernel.family = "pool";
-  rkernel.name = "pool<" + std::to_string(window.vector) + " channels, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", 1}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "pool<" + std::to_string(window.vector) + " channels, " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"items_per_rtask", per_rtask}, {"pixels", 1}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -208,10 +187,7 @@ std::vector<RKernel> offers(const Request& request) {
   const Window window = pool_window(request.graph, rop);
   if (is_copy(std::get<Pool>(rop.attrs)) && !has_epilogue(rop)) return {};
   if (has_strips(rop, window)) return strip_offers(request, window);
-  const int64_t veus = request.vdevice.veus();
-  std::vector<RKernel> out = {rkernel_of(request, window, veus)};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, window, std::max<int64_t>(1, veus / 4)));
-  return out;
+  return for_all_and_a_quarter(request.vdevice, [&](int64_t rtasks) { return rkernel_of(request, window, rtasks); });
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

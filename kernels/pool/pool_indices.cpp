@@ -6,24 +6,13 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kSpatial = 3;
-
-// [N,C,spatial..] with three spatial dimensions, of which the first may be added.
-std::vector<int64_t> in_five(std::vector<int64_t> values, int64_t added) {
-  while (values.size() < kSpatial + 2) values.insert(values.begin() + 2, added);
-  return values;
-}
-std::vector<int64_t> in_three(std::vector<int64_t> values, int64_t added) {
-  while (values.size() < kSpatial) values.insert(values.begin(), added);
-  return values;
-}
+// With three spatial dimensions, of which the first may be added: of [N,C,spatial..], and of spatial dimensions alone.
+std::vector<int64_t> in_five(const std::vector<int64_t>& values, int64_t added) { return with_dimensions(values, 2, 5, added); }
+std::vector<int64_t> in_three(const std::vector<int64_t>& values, int64_t added) { return with_dimensions(values, 0, 3, added); }
 
 Loop loop_of(const Graph& graph, const ROperator& rop) {
   const Tensor& out = graph.tensor(rop.outputs[0]);
-  const std::vector<int64_t> shape = in_five(out.shape, 1), out_strides = in_five(out.place.strides, 0);
-  Loop loop;
-  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {out_strides[d]}});
-  return loop;
+  return loop_over(in_five(out.shape, 1), in_five(out.place.strides, 0));
 }
 
 // What a step along image, channel, plane, row, column of x adds to an element's number.
@@ -40,16 +29,10 @@ std::vector<RKernel> offers(const Request& request) {
   const Tensor& in = request.graph.tensor(rop.inputs[0]);
   if (in.dtype != DType::f32) return {};
   const Loop loop = loop_of(request.graph, rop);
-  const int64_t elements = loop_elements(loop);
+  const std::vector<int64_t> shape = in_five(in.shape, 1);
   double taps = 1;
   for (const int64_t extent : attrs->kernel) taps *= static_cast<double>(extent);
-  RKernel rkernel = typed_rkernel(request, "conv", elements, taps, 20 * taps);
-  rkernel.family = rkernel.name = "pool_indices";
-  const std::vector<int64_t> shape = in_five(in.shape, 1);
-  Phase& phase = rkernel.phases[0];
-  phase.header = "kernels/pool/pool_indices.cuh";
-  phase.body = "rk::pool_indices";
-  phase.args_type = "rk::PoolIndicesArgs";
+  Phase phase = body_phase("kernels/pool/pool_indices.cuh", "rk::pool_indices", "rk::PoolIndicesArgs");
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"nest", nest_arg(loop)},
@@ -60,10 +43,8 @@ std::vector<RKernel> offers(const Request& request) {
                 {"kernel", array_arg(in_three(attrs->kernel, 1))},
                 {"stride", array_arg(in_three(attrs->strides, 1))},
                 {"dilation", array_arg(in_three(attrs->dilations, 1))},
-                {"pad", array_arg(in_three(attrs->pads_begin, 0))},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
-  return {rkernel};
+                {"pad", array_arg(in_three(attrs->pads_begin, 0))}};
+  return {typed_rkernel(request, phase, loop_elements(loop), taps, 20 * taps)};
 }
 
 }  // namespace

@@ -36,12 +36,9 @@ Phase phase_of(const Request& request, const Tile& tile, const Window& w, int64_
   const ROperator& rop = request.rop;
   const bool constant = request.graph.tensor(rop.inputs[1]).role == Role::constant;
   const double group_channels = static_cast<double>(w.in_channels / w.groups);
-  Phase phase;
-  phase.header = "kernels/product/direct.cuh";
-  phase.body = "rk::direct";
+  Phase phase = body_phase("kernels/product/direct.cuh", "rk::direct", "rk::DirectArgs");
   phase.template_args = {
       {"kOutputs", std::to_string(tile.outputs)}, {"kInputs", std::to_string(tile.inputs)}, {"kPixels", std::to_string(tile.pixels)}};
-  phase.args_type = "rk::DirectArgs";
   phase.args = {{"window", window_arg(w, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {w.residual_strides.begin(), w.residual_strides.end()})},
                 {"weights", constant ? ArgValue{PackedArg{0}} : arg(TensorArg{rop.inputs[1]})},
@@ -65,13 +62,10 @@ Phase phase_of(const Request& request, const Tile& tile, const Window& w, int64_
 RKernel rkernel_of(const Request& request, const Tile& tile, int64_t rtasks) {
   const Window window = window_with(request.graph, request.rop, tile);
   const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
-  RKernel rkernel;
-  rkernel.family = "direct";
-  rkernel.phases = {phase_of(request, tile, window, per_rtask)};
-  rkernel.name = "direct<" + std::to_string(tile.outputs) + "x" + std::to_string(tile.inputs) + "x" + std::to_string(tile.pixels) + ", " +
-                 std::to_string(rkernel.phases[0].rtasks) + ">";
-  rkernel.config = {{"outputs", tile.outputs}, {"pixels", tile.pixels}, {"items_per_rtask", per_rtask}};
-  return rkernel;
+  const Phase phase = phase_of(request, tile, window, per_rtask);
+  const std::string name = "direct<" + std::to_string(tile.outputs) + "x" + std::to_string(tile.inputs) + "x" +
+                           std::to_string(tile.pixels) + ", " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"outputs", tile.outputs}, {"pixels", tile.pixels}, {"items_per_rtask", per_rtask}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {

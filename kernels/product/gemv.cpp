@@ -248,10 +248,8 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
 // Makes the phase one whose operand comes in parts.
 void add_parts(const Request& request, Phase& phase) {
   const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
-  phase.header = "kernels/product/gemv_of_sums.cuh";
-  phase.body = "rk::gemv_of_sums";
+  set_body(phase, "kernels/product/gemv_of_sums.cuh", "rk::gemv_of_sums", "rk::GemvOfSumsArgs");
   phase.awaits_inputs = true;
-  phase.args_type = "rk::GemvOfSumsArgs";
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"parts", arg(sums.shape[2])},
                 {"part_stride", arg(sums.place.strides[2])},
@@ -287,18 +285,12 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   const Blocks b = blocks_of(p, c);
   const bool pooled = is_pooled(request.rop), of_rows = is_of_rows(request.rop);
   const bool plain_operand = !makes_operand(request.rop) && !tile.is_whole;
-  RKernel rkernel;
-  rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns{}>",
-                             pooled    ? "_of_sums"
-                             : of_rows ? "_of_rows"
-                                       : "",
-                             c.narrow ? "_16bit" : "", rows, b.block_n, c.turns > 1 ? fmt::format(", {} turns", c.turns) : "");
-  rkernel.config = {{"columns", c.columns}, {"chunk_k", c.chunk_k}, {"narrow", c.narrow}};
-  if (c.turns > 1) rkernel.config.emplace_back("turns", c.turns);
-  Phase phase;
-  phase.header = "kernels/product/gemv.cuh";
-  phase.body = "rk::gemv";
+  const std::string name = fmt::format("gemv{}{}<{} rows, {} columns{}>",
+                                       pooled    ? "_of_sums"
+                                       : of_rows ? "_of_rows"
+                                                 : "",
+                                       c.narrow ? "_16bit" : "", rows, b.block_n, c.turns > 1 ? fmt::format(", {} turns", c.turns) : "");
+  Phase phase = body_phase("kernels/product/gemv.cuh", "rk::gemv", "rk::GemvArgs");
   phase.awaits_inputs = true;
   const Activation activation = last_step(request.rop).epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
@@ -311,7 +303,6 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
   if (plain_operand && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
   if (is_narrow(out) && !of_rows && !tile.is_whole) phase.template_args.emplace_back("Out", value_type(out));
-  phase.args_type = "rk::GemvArgs";
   phase.args = args_of(request, p, c, piece_k, b.chunks, ArgValue{PackedArg{ring_bytes(p, c)}});
   phase.rtasks = b.rtasks();
   phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
@@ -324,7 +315,8 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
     phase.may_await.clear();
     phase.may_publish.clear();
   }
-  rkernel.phases.push_back(std::move(phase));
+  RKernel rkernel = one_phase(name, {{"columns", c.columns}, {"chunk_k", c.chunk_k}, {"narrow", c.narrow}}, phase);
+  if (c.turns > 1) rkernel.config.emplace_back("turns", c.turns);
   return rkernel;
 }
 
@@ -362,12 +354,8 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
   const int64_t operands =
       is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop) : bytes_of(request.graph.tensor(p.in).dtype);
   phase.cost = row_cost(request, row, static_cast<double>(operands), static_cast<double>(bytes_of(out.dtype)));
-  RKernel rkernel;
-  rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv_row{}<{} columns>", row.narrow ? "_16bit" : "", row.rtask_columns());
-  rkernel.config = {{"columns", row.columns}, {"row_groups", row.groups}, {"row_pieces", row.pieces}, {"narrow", row.narrow}};
-  rkernel.phases.push_back(std::move(phase));
-  return rkernel;
+  return one_phase(fmt::format("gemv_row{}<{} columns>", row.narrow ? "_16bit" : "", row.rtask_columns()),
+                   {{"columns", row.columns}, {"row_groups", row.groups}, {"row_pieces", row.pieces}, {"narrow", row.narrow}}, phase);
 }
 
 // Whether rTasks of more columns give the fullest vEU no more to do: then rTasks of `columns` columns would only read `in` more often.

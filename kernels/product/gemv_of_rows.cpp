@@ -152,8 +152,8 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
   const int64_t k = std::get<int64_t>(std::find_if(phase.args.begin(), phase.args.end(), is_k)->value.value);
   for (const float constant : rows_of.constants) constants.push_back(float_arg(constant));
   if (constants.empty()) constants.push_back(float_arg(0));
-  phase.header = rows_of.steps.empty() ? "kernels/product/gemv_of_rows.cuh" : "kernels/product/gemv_steps.cuh";
-  phase.body = "rk::gemv_of_rows";
+  set_body(phase, rows_of.steps.empty() ? "kernels/product/gemv_of_rows.cuh" : "kernels/product/gemv_steps.cuh", "rk::gemv_of_rows",
+           "rk::GemvOfRowsArgs");
   phase.template_args.insert(phase.template_args.end(), {{"Out", value_type(request.graph.tensor(request.rop.outputs[0]).dtype)},
                                                          {"Value", value_type(value)},
                                                          {"NARROW_IN", std::to_string(narrow)},
@@ -163,7 +163,6 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"TURNS", std::to_string(turns_of(piece_k))},
                                                          {"WORDS", "0"},
                                                          {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
-  phase.args_type = "rk::GemvOfRowsArgs";
   const std::optional<StepsOfRows> of = steps_of_rows(request.rop);
   const TensorId out = request.rop.outputs[0], residual = of ? of->residual() : request.rop.epilogue.residual;
   phase.may_publish = {words_use(request.graph, out, rk::kGemvOutBit, "rk::kGemvOutWords")};

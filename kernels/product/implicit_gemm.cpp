@@ -186,9 +186,7 @@ int64_t work_bytes_of(const Config& c, int64_t a_stages) {
 
 Phase product_phase(const Request& request, const Product& p, const Config& c, int64_t a_stages) {
   const Blocks b = blocks_of(p, c);
-  Phase phase;
-  phase.header = "kernels/product/implicit_gemm.cuh";
-  phase.body = "rk::implicit_gemm";
+  Phase phase = body_phase("kernels/product/implicit_gemm.cuh", "rk::implicit_gemm", "rk::ImplicitGemmArgs");
   phase.template_args = {
       {"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"}, {"BLOCK_M", std::to_string(c.block_m)}, {"BLOCK_N", std::to_string(c.block_n)},
       {"K_GROUPS", std::to_string(c.k_groups)},        {"GATHER", std::to_string(c.gather)},   {"A_STAGES", std::to_string(a_stages)},
@@ -196,7 +194,6 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, i
   // Partial sums stay fp32; the second phase (sum_phase) stores their sum.
   const DType stored = c.splits == 1 ? request.graph.tensor(p.out).dtype : DType::f32;
   if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
-  phase.args_type = "rk::ImplicitGemmArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = p.groups * b.n * c.splits * b.m;
   phase.work_bytes = work_bytes_of(c, a_stages);
@@ -251,12 +248,9 @@ bool is_worth_splitting(const ShapedVDevice& vdevice, int64_t tiles, int64_t ste
 }
 
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t a_stages) {
-  RKernel rkernel;
-  rkernel.family = "implicit_gemm";
-  rkernel.name = fmt::format("implicit_gemm_{}<{}x{}{}>", c.tf32 != 0 ? "tf32" : "fp32", c.block_m, c.block_n,
-                             c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
-  rkernel.config = to_pairs(c);
-  rkernel.phases.push_back(product_phase(request, p, c, a_stages));
+  const std::string name = fmt::format("implicit_gemm_{}<{}x{}{}>", c.tf32 != 0 ? "tf32" : "fp32", c.block_m, c.block_n,
+                                       c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
+  RKernel rkernel = one_phase(name, to_pairs(c), product_phase(request, p, c, a_stages));
   if (c.splits > 1) {
     rkernel.phases.push_back(sum_phase(request, p, c.splits, c.sum_rows));
     rkernel.scratch_elements = c.splits * p.rows() * partial_pitch(p);

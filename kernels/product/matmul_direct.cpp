@@ -70,12 +70,9 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
   const MatMul& attrs = std::get<MatMul>(request.rop.attrs);
   const int64_t tiles = tile_count(p, tile), per_rtask = std::max<int64_t>(1, ceil_div(tiles, rtasks));
   const auto batch = [&](Operand operand) { return array_arg(strides(p.batch, operand), kBatchRank); };
-  Phase phase;
-  phase.header = "kernels/product/matmul_direct.cuh";
-  phase.body = "rk::matmul_direct";
+  Phase phase = body_phase("kernels/product/matmul_direct.cuh", "rk::matmul_direct", "rk::MatmulDirectArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kTile", std::to_string(tile)}};
-  phase.args_type = "rk::MatmulDirectArgs";
   phase.args = {{"out", arg(TensorArg{p.tensors[kOut]})},
                 {"a", arg(TensorArg{p.tensors[kA]})},
                 {"b", arg(TensorArg{p.tensors[kB]})},
@@ -115,12 +112,8 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
   phase.cost.flops = count * 2 * edge * edge * k;
   phase.cost.efficiency = request.vdevice.cost(tile == 64 ? "matmul_direct.64x64.efficiency" : "matmul_direct.32x32.efficiency");
   phase.cost.activation_bytes = count * 4 * (2 * edge * k + 2 * edge * edge);
-  RKernel rkernel;
-  rkernel.family = "matmul_direct";
-  rkernel.name = "matmul_direct<" + std::to_string(tile) + "x" + std::to_string(tile) + ", " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"tile", tile}, {"tiles_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = "matmul_direct<" + std::to_string(tile) + "x" + std::to_string(tile) + ", " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"tile", tile}, {"tiles_per_rtask", per_rtask}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {

@@ -102,9 +102,7 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
   const Normalize& op = *normalized_product_steps(rop)->as<Normalize>(1);
   const std::optional<RowThreads> threads = threads_of(vdevice, p, splits);
   if (!threads) return std::nullopt;
-  Phase phase;
-  phase.header = "kernels/product/split_k_normalize.cuh";
-  phase.body = "rk::split_k_normalize";
+  Phase phase = body_phase("kernels/product/split_k_normalize.cuh", "rk::split_k_normalize", "rk::SplitKNormalizeArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(threads->each)}, {"kParts", std::to_string(threads->parts)}};
   const DType sums = type_of_sums(graph, rop), out = graph.tensor(rop.outputs[0]).dtype;
@@ -112,7 +110,6 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
     phase.template_args.emplace_back("In", value_type(sums));
     phase.template_args.emplace_back("Out", value_type(out));
   }
-  phase.args_type = "rk::SplitKNormalizeArgs";
   const TensorId residual = residual_of(rop);
   const int64_t rows = normalized_rows_of(vdevice, p);
   phase.args = {{"partial", ArgValue{ScratchArg{0}}},

@@ -152,10 +152,8 @@ constexpr int64_t kBlocksBeside = 6;
 // Makes the phase of a convolution one that stores sums as well.
 void add_sums(const Request& request, const Product& p, const Shape& shape, Phase& phase) {
   const TensorId sums = request.rop.outputs[1];
-  phase.header = "kernels/product/summed_conv.cuh";
-  phase.body = "rk::summed_conv";
+  set_body(phase, "kernels/product/summed_conv.cuh", "rk::summed_conv", "rk::SummedConvArgs");
   if (p.residual.valid()) phase.template_args.emplace_back("ADDS", "true");
-  phase.args_type = "rk::SummedConvArgs";
   phase.args = {{"conv", struct_arg(std::move(phase.args))},
                 {"sums", arg(TensorArg{sums})},
                 {"part_stride", arg(part_stride(request.graph.tensor(sums)))},
@@ -170,9 +168,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
   const int64_t groups = groups_of(p, c).count;
-  Phase phase;
-  phase.header = "kernels/product/staged_conv.cuh";
-  phase.body = "rk::staged_conv";
+  Phase phase = body_phase("kernels/product/staged_conv.cuh", "rk::staged_conv", "rk::StagedConvArgs");
   const std::string math = math_of(request.graph, p, c, whole ? request.graph.tensor(p.out).dtype : DType::f32);
   phase.template_args = {{"Math", is_wide(request.vdevice, p, c) ? "rk::Wide<" + math + ">" : math},
                          {"MT", std::to_string(s.mt)},
@@ -180,7 +176,6 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_M", std::to_string(s.warps_m)},
                          {"WARPS_N", std::to_string(s.warps_n)}};
   if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
-  phase.args_type = "rk::StagedConvArgs";
   phase.args = product_args(request.graph, plain_product(request.rop), p, c, is_wide(request.vdevice, p, c));
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
@@ -225,9 +220,7 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
 // None where there is no second phase for so many splits.
 std::optional<RKernel> rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
-  RKernel rkernel;
-  rkernel.family = "staged_conv";
-  rkernel.name =
+  const std::string name =
       fmt::format("staged_conv_{}<{}x{}{}{}{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                   c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w), c.pairs != 0 ? ", pairs" : "",
                   c.cluster != 0 ? ", cluster"
@@ -235,8 +228,7 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
                                  : "",
                   c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "",
                   keeps_rounded(request.rop) ? ", rounded" : "");
-  rkernel.config = to_pairs(c);
-  rkernel.phases.push_back(product_phase(request, p, c));
+  RKernel rkernel = one_phase(name, to_pairs(c), product_phase(request, p, c));
   if (c.has_second_phase()) {
     std::optional<Phase> second = c.normalized != 0 ? normalize_phase(request, p, c.splits) : sum_phase(request, p, c.splits, c.sum_rows);
     if (!second) return std::nullopt;

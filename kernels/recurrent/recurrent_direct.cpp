@@ -163,19 +163,12 @@ std::vector<RKernel> offers(const Request& request) {
   if (!is_accepted(request.graph, rop)) return {};
   const int64_t work_bytes = work_bytes_of(cell_of(rop));
   if (work_bytes > request.vdevice.work_bytes()) return {};
-  Phase phase;
-  phase.header = "kernels/recurrent/recurrent_direct.cuh";
-  phase.body = "rk::recurrent_direct";
-  phase.args_type = "rk::RecurrentDirectArgs";
+  Phase phase = body_phase("kernels/recurrent/recurrent_direct.cuh", "rk::recurrent_direct", "rk::RecurrentDirectArgs");
   phase.args = args_of(request.graph, rop);
   phase.rtasks = std::get<Recurrent>(rop.attrs).batch;
   phase.work_bytes = work_bytes;
   phase.cost = cost_of(request);
-  RKernel rkernel;
-  rkernel.family = "recurrent_direct";
-  rkernel.name = "recurrent_direct<" + std::string(name_of(cell_of(rop).kind)) + ">";
-  rkernel.phases = {std::move(phase)};
-  return {rkernel};
+  return {one_phase("recurrent_direct<" + std::string(name_of(cell_of(rop).kind)) + ">", {}, phase)};
 }
 
 // Batch row `index`: dimension 1 of [T,B,N], dimension 0 of [B,N] and [B].

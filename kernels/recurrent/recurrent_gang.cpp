@@ -216,17 +216,13 @@ std::string streamed_text(const GangPlan& plan) {
 
 RKernel rkernel_of(const Request& request, const GangPlan& plan) {
   RKernel rkernel;
-  rkernel.family = "recurrent_gang";
   rkernel.gang = true;
   rkernel.exchange_words = plan.exchange_words;
   append_config(plan, rkernel);
   for (size_t c = 0; c < plan.cells.size(); ++c) {
     const GangCell& cell = plan.cells[c];
-    Phase phase;
-    phase.header = "kernels/recurrent/recurrent_gang.cuh";
-    phase.body = "rk::recurrent_gang";
+    Phase phase = body_phase("kernels/recurrent/recurrent_gang.cuh", "rk::recurrent_gang", "rk::GangArgs");
     phase.template_args = template_args_of(cell.shape);
-    phase.args_type = "rk::GangArgs";
     phase.args = Arguments(request.graph, request.rop, plan, c).list();
     phase.rtasks = cell.shares;
     phase.work_bytes = cell.work_bytes;

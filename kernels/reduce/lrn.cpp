@@ -33,10 +33,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   for (size_t d = 0; d < loop.size(); ++d) {
     if (loop[d].strides[2] == kChannel) channel_dim = static_cast<int64_t>(d);
   }
-  Phase phase;
-  phase.header = "kernels/reduce/lrn.cuh";
-  phase.body = "rk::lrn";
-  phase.args_type = "rk::LrnArgs";
+  Phase phase = body_phase("kernels/reduce/lrn.cuh", "rk::lrn", "rk::LrnArgs");
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
                 {"in_strides", array_arg(strides(loop, 1), kRank)},
@@ -57,12 +54,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   phase.cost.activation_bytes = static_cast<double>(per_rtask) * 4 * static_cast<double>(attrs.size + 1);
   phase.cost.flops = static_cast<double>(per_rtask) * (250 + 4 * static_cast<double>(attrs.size));
   phase.cost.efficiency = request.vdevice.cost("lrn.efficiency");
-  RKernel rkernel;
-  rkernel.family = "lrn";
-  rkernel.name = "lrn<" + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"elements_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase("lrn<" + std::to_string(phase.rtasks) + ">", {{"elements_per_rtask", per_rtask}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -70,9 +62,7 @@ std::vector<RKernel> offers(const Request& request) {
   if (!std::holds_alternative<Lrn>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
   const Loop loop = loop_of(request.graph, rop);
   if (loop.size() > kRank) return {};
-  std::vector<RKernel> out = {rkernel_of(request, loop, request.vdevice.veus())};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, loop, std::max<int64_t>(1, request.vdevice.veus() / 4)));
-  return out;
+  return for_all_and_a_quarter(request.vdevice, [&](int64_t rtasks) { return rkernel_of(request, loop, rtasks); });
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

@@ -138,12 +138,9 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ShapedVDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const int64_t kept = kept_per_thread(rows, vdevice);
-  Phase phase;
-  phase.header = "kernels/reduce/normalize.cuh";
-  phase.body = "rk::normalize";
+  Phase phase = body_phase("kernels/reduce/normalize.cuh", "rk::normalize", "rk::NormalizeArgs");
   phase.template_args = {{"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
   append_types(request, phase);
-  phase.args_type = "rk::NormalizeArgs";
   phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
                 {"scale", tensor_arg(operand(rop, 1))},
                 {"bias", tensor_arg(operand(rop, 2))},
@@ -215,13 +212,10 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
   const auto [threads, each] = threads_of(vectors, per_rtask, all_threads);
-  Phase phase;
-  phase.header = "kernels/reduce/normalize_rows.cuh";
-  phase.body = "rk::normalize_rows";
+  Phase phase = body_phase("kernels/reduce/normalize_rows.cuh", "rk::normalize_rows", "rk::NormalizeRowsArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(each)}};
   append_types(request, phase);
-  phase.args_type = "rk::NormalizeRowsArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
                 {"scale", tensor_arg(operand(rop, 1))},
@@ -284,14 +278,11 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
   const auto [threads, each] = turn_threads_of(count / 8);
   const bool narrow = is_narrow(request.graph.tensor(rop.inputs[0]).dtype);
   const int64_t at_once = each == 3 && narrow ? 2 : 1;  // rows of a thread: more do not fit in its registers
-  Phase phase;
-  phase.header = "kernels/reduce/normalize_turns.cuh";
-  phase.body = "rk::normalize_turns";
+  Phase phase = body_phase("kernels/reduce/normalize_turns.cuh", "rk::normalize_turns", "rk::NormalizeTurnsArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};
   choose_ring(request, count, ceil_div(rows.rows(), per_rtask), phase);
   append_types(request, phase);
-  phase.args_type = "rk::NormalizeTurnsArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
                 {"scale", factor_arg(rop, 1, phase)},

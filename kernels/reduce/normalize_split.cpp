@@ -115,14 +115,11 @@ double cycles_of(const ShapedVDevice& vdevice, const Split& split, double bytes)
 Phase phase_of(const Request& request, const Rows& rows, const Split& split, bool writes) {
   const ShapedVDevice& vdevice = request.vdevice;
   const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
-  Phase phase;
-  phase.header = "kernels/reduce/normalize_split.cuh";
-  phase.body = writes ? "rk::normalize_shares" : "rk::normalize_moments";
+  Phase phase =
+      body_phase("kernels/reduce/normalize_split.cuh", writes ? "rk::normalize_shares" : "rk::normalize_moments", "rk::NormalizeSplitArgs");
   phase.awaits_inputs = true;
   phase.template_args = {{"kVector", std::to_string(split.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
-  if (is_narrow(in) || (writes && is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
-  if (writes && is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
-  phase.args_type = "rk::NormalizeSplitArgs";
+  add_value_types(phase, in, writes ? out : DType::f32);
   phase.args = args_of(request, split);
   phase.rtasks = ceil_div(split.rows.rows(), split.rows.lanes) * split.shares;
   phase.work_bytes = vdevice.compute_threads * kMomentBytes;
@@ -144,12 +141,11 @@ Phase phase_of(const Request& request, const Rows& rows, const Split& split, boo
 std::optional<RKernel> split_normalize(const Request& request, const Rows& rows) {
   const std::optional<Split> split = split_of(request, rows);
   if (!split) return std::nullopt;
-  RKernel rkernel;
-  rkernel.family = "normalize";
-  rkernel.phases = {phase_of(request, rows, *split, false), phase_of(request, rows, *split, true)};
-  rkernel.name = "normalize<split, " + std::to_string(rkernel.phases[0].rtasks) + ">";
-  rkernel.config = {
-      {"lanes", split->rows.lanes}, {"shares", split->shares}, {"elements_per_share", split->units_per_share * split->vector}};
+  const Phase moments = phase_of(request, rows, *split, false);
+  RKernel rkernel = one_phase(
+      "normalize<split, " + std::to_string(moments.rtasks) + ">",
+      {{"lanes", split->rows.lanes}, {"shares", split->shares}, {"elements_per_share", split->units_per_share * split->vector}}, moments);
+  rkernel.phases.push_back(phase_of(request, rows, *split, true));
   rkernel.scratch_elements = rows.rows() * split->shares * kMomentWords;
   return rkernel;
 }

@@ -105,20 +105,12 @@ struct Types {
 
 Types types_of(const Graph& graph, const ROperator& rop) { return {graph.tensor(rop.inputs[0]).dtype, graph.tensor(rop.outputs[0]).dtype}; }
 
-void add_types(const Types& types, Phase& phase) {
-  if (is_narrow(types.in) || is_narrow(types.out)) phase.template_args.emplace_back("In", value_type(types.in));
-  if (is_narrow(types.out)) phase.template_args.emplace_back("Out", value_type(types.out));
-}
-
 Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Types& types, const Formula& formula, double count,
                const Cut& cut, int64_t per_rtask, const ShapedVDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
-  Phase phase;
-  phase.header = "kernels/reduce/reduce.cuh";
-  phase.body = "rk::reduce";
+  Phase phase = body_phase("kernels/reduce/reduce.cuh", "rk::reduce", "rk::ReduceArgs");
   phase.template_args = {{"kVector", std::to_string(rows.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
-  add_types(types, phase);
-  phase.args_type = "rk::ReduceArgs";
+  add_value_types(phase, types.in, types.out);
   phase.args = {
       {"rows", rows_arg(rows, in, out, per_rtask)},
       {"rtasks_per_split", divisor_arg(rtasks)},
@@ -188,13 +180,10 @@ std::vector<Arg> sum_args(const ROperator& rop, const Rows& rows, int64_t width)
 
 RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
   const ROperator& rop = request.rop;
-  Phase phase;
-  phase.header = "kernels/reduce/reduce_sum.cuh";
-  phase.body = "rk::reduce_sum";
+  Phase phase = body_phase("kernels/reduce/reduce_sum.cuh", "rk::reduce_sum", "rk::ReduceSumArgs");
   phase.template_args = {{"kLanes", std::to_string(lanes)}};
   const Types types = types_of(request.graph, rop);
-  add_types(types, phase);
-  phase.args_type = "rk::ReduceSumArgs";
+  add_value_types(phase, types.in, types.out);
   phase.args = sum_args(rop, rows, 4);
   phase.rtasks = ceil_div(rows.rows(), lanes);
   phase.awaits_inputs = true;
@@ -204,12 +193,7 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   phase.cost.latency_us = request.vdevice.cost("reduce.sum_turn_us") * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
   phase.cost.early_us = request.vdevice.cost("reduce.sum_early_us");
-  RKernel rkernel;
-  rkernel.family = "reduce";
-  rkernel.name = "reduce_sum<" + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", lanes}, {"splits", 1}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase("reduce_sum<" + std::to_string(phase.rtasks) + ">", {{"rows_per_rtask", lanes}, {"splits", 1}}, phase);
 }
 
 // --- reduce_octets --------------------------------------------------------------------------------------------------------
@@ -233,12 +217,9 @@ int64_t octet_lanes(const Request& request, const Rows& rows) {
 RKernel octets_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
   const ROperator& rop = request.rop;
   const Types types = types_of(request.graph, rop);
-  Phase phase;
-  phase.header = "kernels/reduce/reduce_octets.cuh";
-  phase.body = "rk::reduce_octets";
+  Phase phase = body_phase("kernels/reduce/reduce_octets.cuh", "rk::reduce_octets", "rk::ReduceSumArgs");
   phase.template_args = {{"kLanes", std::to_string(lanes)}, {"kBatch", is_narrow(types.in) ? "8" : "4"}};
-  add_types(types, phase);
-  phase.args_type = "rk::ReduceSumArgs";
+  add_value_types(phase, types.in, types.out);
   phase.args = sum_args(rop, rows, 8);
   phase.rtasks = ceil_div(rows.rows() * rows.vector / 8, lanes);
   phase.work_bytes = request.vdevice.compute_threads * 8 * 4;
@@ -246,12 +227,8 @@ RKernel octets_rkernel_of(const Request& request, const Rows& rows, int64_t lane
       8 * static_cast<double>(lanes) * (types.in_bytes() * static_cast<double>(rows.reduced_elements()) + types.out_bytes());
   phase.cost.calibrated_cycles =
       request.vdevice.cost("reduce.octets_fixed_cycles") + phase.cost.activation_bytes * request.vdevice.cost("reduce.octets_byte_cycles");
-  RKernel rkernel;
-  rkernel.family = "reduce";
-  rkernel.name = "reduce_octets<" + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", lanes * 8 / rows.vector}, {"splits", 1}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase("reduce_octets<" + std::to_string(phase.rtasks) + ">", {{"rows_per_rtask", lanes * 8 / rows.vector}, {"splits", 1}},
+                   phase);
 }
 
 // --- reduce -------------------------------------------------------------------------------------------------------------------
@@ -265,7 +242,6 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const Cut cut = cut_of(rows, splits);
   RKernel rkernel;
-  rkernel.family = "reduce";
   rkernel.config = {{"rows_per_rtask", per_rtask}, {"splits", cut.splits}};
   if (cut.splits == 1) {
     rkernel.phases = {phase_of(rows, in, out, types, formula, count, cut, per_rtask, request.vdevice)};

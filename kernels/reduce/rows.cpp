@@ -99,12 +99,8 @@ int64_t kept_per_thread(const Rows& rows, const ShapedVDevice& vdevice) {
 
 RKernel rows_rkernel(const std::string& family, const Rows& rows, int64_t per_rtask, Phase phase) {
   phase.rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
-  RKernel rkernel;
-  rkernel.family = family;
-  rkernel.name = family + "<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", per_rtask}};
-  rkernel.phases = {std::move(phase)};
-  return rkernel;
+  return one_phase(family + "<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">",
+                   {{"rows_per_rtask", per_rtask}}, phase);
 }
 
 void append_rows(const Rows& rows, const Graph& graph, const ROperator& rop, const RKernel& rkernel, int64_t index, Accesses& out) {

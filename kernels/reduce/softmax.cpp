@@ -29,11 +29,8 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ShapedVDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const int64_t kept = kept_per_thread(rows, vdevice);
-  Phase phase;
-  phase.header = "kernels/reduce/softmax.cuh";
-  phase.body = "rk::softmax";
+  Phase phase = body_phase("kernels/reduce/softmax.cuh", "rk::softmax", "rk::SoftmaxArgs");
   phase.template_args = {{"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
-  phase.args_type = "rk::SoftmaxArgs";
   phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
                 {"kept_per_thread", arg(kept)},
                 {"log", arg(int64_t{std::get<Softmax>(rop.attrs).log})}};

@@ -1,6 +1,7 @@
 // Host side of grid_sample.cuh.
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/loop.h"
@@ -34,11 +35,8 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   const int64_t elements = loop_elements(loop);
   const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(elements, rtasks));
   const int64_t taps = attrs.mode == Interpolation::linear ? 4 : attrs.mode == Interpolation::nearest ? 1 : 16;
-  Phase phase;
-  phase.header = "kernels/sample/grid_sample.cuh";
-  phase.body = "rk::grid_sample";
+  Phase phase = body_phase("kernels/sample/grid_sample.cuh", "rk::grid_sample", "rk::GridSampleArgs");
   phase.template_args = {{"kMode", std::to_string(static_cast<int>(attrs.mode))}};
-  phase.args_type = "rk::GridSampleArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"grid", arg(TensorArg{rop.inputs[1]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
@@ -62,12 +60,8 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   phase.cost.activation_bytes = share * 4 * static_cast<double>(3 + taps);
   phase.cost.flops = share * (80 + 12 * static_cast<double>(taps));  // places and weights are found for every element
   phase.cost.efficiency = request.vdevice.cost("grid_sample.efficiency");
-  RKernel rkernel;
-  rkernel.family = "grid_sample";
-  rkernel.name = std::string("grid_sample<") + name_of(attrs.mode) + ", " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"elements_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  const std::string name = std::string("grid_sample<") + name_of(attrs.mode) + ", " + std::to_string(phase.rtasks) + ">";
+  return one_phase(name, {{"elements_per_rtask", per_rtask}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -75,24 +69,12 @@ std::vector<RKernel> offers(const Request& request) {
   if (!std::holds_alternative<GridSample>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
   if (request.graph.tensor(rop.outputs[0]).shape.size() != 4) return {};
   const Loop loop = loop_of(request.graph, rop);
-  const int64_t veus = request.vdevice.veus();
-  std::vector<RKernel> out = {rkernel_of(request, loop, veus)};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, loop, std::max<int64_t>(1, veus / 4)));
-  return out;
-}
-
-// Any pixel of x may be asked for.
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const Loop loop = loop_of(graph, rop);
-  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
-  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, loop_elements(loop));
-  append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin, end, out.writes);
-  append_whole(graph, rop.inputs[0], out.reads);
-  append_whole(graph, rop.inputs[1], out.reads);
+  return for_all_and_a_quarter(request.vdevice, [&](int64_t rtasks) { return rkernel_of(request, loop, rtasks); });
 }
 
 }  // namespace
 
-Family grid_sample() { return {"grid_sample", offers, no_pack, accesses}; }
+// Any pixel of x may be asked for.
+Family grid_sample() { return {"grid_sample", offers, no_pack, loop_accesses<loop_of>}; }
 
 }  // namespace tamp::kernels

@@ -20,10 +20,7 @@ std::vector<RKernel> offers(const Request& request) {
   const Tensor& out = request.graph.tensor(rop.outputs[0]);
   const int64_t count = boxes.shape[1], threads = request.vdevice.compute_threads;
   const int64_t words = ceil_div(ceil_div(count, threads), 32);
-  Phase phase;
-  phase.header = "kernels/sample/non_max_suppression.cuh";
-  phase.body = "rk::non_max_suppression";
-  phase.args_type = "rk::NonMaxSuppressionArgs";
+  Phase phase = body_phase("kernels/sample/non_max_suppression.cuh", "rk::non_max_suppression", "rk::NonMaxSuppressionArgs");
   phase.args = {{"boxes", arg(TensorArg{rop.inputs[0]})},
                 {"scores", arg(TensorArg{rop.inputs[1]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
@@ -45,10 +42,7 @@ std::vector<RKernel> offers(const Request& request) {
   phase.cost.activation_bytes = rounds * 20 * each;
   phase.cost.flops = rounds * 40 * each;
   phase.cost.efficiency = request.vdevice.cost("typed.efficiency");
-  RKernel rkernel;
-  rkernel.family = rkernel.name = "non_max_suppression";
-  rkernel.phases = {phase};
-  return {rkernel};
+  return {one_phase("non_max_suppression", {}, phase)};
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t index, Accesses& out) {

@@ -11,9 +11,10 @@ namespace tamp::kernels {
 
 // Operands: output, x (its channels), region, row, column.
 Loop region_loop(const Graph& graph, const ROperator& rop);
-// The arguments from `nest` to `column_stride`.
-std::vector<Arg> region_args(const Graph& graph, const ROperator& rop, const Loop& loop);
-// One rKernel of about `rtasks` rTasks with everything but template arguments and arguments; it reads `reads` pixels a result.
-RKernel region_rkernel(const Request& request, const std::string& name, int64_t rtasks, double reads);
+// The arguments from `nest` to `roi_strides`.
+void add_region_args(const Request& request, Phase& phase);
+// One rKernel of about `rtasks` rTasks of the body that `phase` names, whose last two arguments it adds; it reads `reads` pixels
+// a result.
+RKernel region_rkernel(const Request& request, Phase phase, int64_t rtasks, double reads);
 
 }  // namespace tamp::kernels

@@ -105,11 +105,8 @@ RKernel rkernel_of(const Request& request, int64_t rtasks) {
     counts.push_back(axes[a].taps);
     taps *= static_cast<double>(axes[a].taps);
   }
-  Phase phase;
-  phase.header = "kernels/sample/resample.cuh";
-  phase.body = "rk::resample";
+  Phase phase = body_phase("kernels/sample/resample.cuh", "rk::resample", "rk::ResampleArgs");
   phase.template_args = {{"kVector", std::to_string(vector)}, {"kRows", std::to_string(rows)}, {"kColumns", std::to_string(columns)}};
-  phase.args_type = "rk::ResampleArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
                 {"taps", ArgValue{PackedArg{0}}},
@@ -127,12 +124,8 @@ RKernel rkernel_of(const Request& request, int64_t rtasks) {
   phase.cost.activation_bytes = share * 4 * static_cast<double>(vector) * (1 + taps);
   phase.cost.flops = share * (60 + taps * (4 + 4 * static_cast<double>(vector)));
   phase.cost.efficiency = request.vdevice.cost("resample.efficiency");
-  RKernel rkernel;
-  rkernel.family = "resample";
-  rkernel.name = "resample<" + std::to_string(vector) + ", " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"elements_per_rtask", per_rtask * vector}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase("resample<" + std::to_string(vector) + ", " + std::to_string(phase.rtasks) + ">",
+                   {{"elements_per_rtask", per_rtask * vector}}, phase);
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -144,10 +137,7 @@ std::vector<RKernel> offers(const Request& request) {
     if (axis.indices.valid() && (graph.tensor(axis.indices).data == nullptr || graph.tensor(axis.weights).data == nullptr)) return {};
   }
   if (loop_of(graph, rop).size() > kRank) return {};
-  const int64_t veus = request.vdevice.veus();
-  std::vector<RKernel> out = {rkernel_of(request, veus)};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, std::max<int64_t>(1, veus / 4)));
-  return out;
+  return for_all_and_a_quarter(request.vdevice, [&](int64_t rtasks) { return rkernel_of(request, rtasks); });
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
@@ -171,10 +161,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const Loop loop = loop_of(graph, rop);
-  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
-  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, loop_elements(loop));
-  append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin, end, out.writes);
+  append_share(graph, rop, rkernel, loop_of(graph, rop), index, out.writes);
   append_whole(graph, rop.inputs[0], out.reads);
 }
 

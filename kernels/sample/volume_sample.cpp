@@ -31,14 +31,8 @@ std::vector<RKernel> offers(const Request& request) {
   const Loop loop = loop_of(request.graph, rop);
   const int64_t elements = loop_elements(loop), taps = attrs->mode == Interpolation::linear ? 8 : 1;
   const auto last_three = [](const std::vector<int64_t>& list) { return std::vector<int64_t>(list.end() - 3, list.end()); };
-  RKernel rkernel = typed_rkernel(request, "volume_sample", elements, static_cast<double>(taps + 3), 120 + 12 * static_cast<double>(taps));
-  rkernel.family = "volume_sample";
-  rkernel.name = std::string("volume_sample<") + name_of(attrs->mode) + ">";
-  Phase& phase = rkernel.phases[0];
-  phase.header = "kernels/sample/volume_sample.cuh";
-  phase.body = "rk::volume_sample";
+  Phase phase = body_phase("kernels/sample/volume_sample.cuh", "rk::volume_sample", "rk::VolumeSampleArgs");
   phase.template_args = {{"kMode", std::to_string(static_cast<int>(attrs->mode))}};
-  phase.args_type = "rk::VolumeSampleArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"grid", arg(TensorArg{rop.inputs[1]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
@@ -50,19 +44,15 @@ std::vector<RKernel> offers(const Request& request) {
                 {"steps", array_arg(last_three(in.place.strides))},
                 {"coordinate_stride", arg(grid.place.strides[4])},
                 {"padding", arg(static_cast<int64_t>(attrs->padding))},
-                {"align_corners", arg(int64_t{attrs->align_corners})},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+                {"align_corners", arg(int64_t{attrs->align_corners})}};
+  RKernel rkernel = typed_rkernel(request, phase, elements, static_cast<double>(taps + 3), 120 + 12 * static_cast<double>(taps));
+  rkernel.name += std::string("<") + name_of(attrs->mode) + ">";
   return {rkernel};
-}
-
-// Any pixel of x may be asked for.
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
 }
 
 }  // namespace
 
-Family volume_sample() { return {"volume_sample", offers, no_pack, accesses}; }
+// Any pixel of x may be asked for.
+Family volume_sample() { return {"volume_sample", offers, no_pack, loop_accesses<loop_of>}; }
 
 }  // namespace tamp::kernels

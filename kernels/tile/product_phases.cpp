@@ -107,14 +107,11 @@ int64_t sum_rows_of(const ShapedVDevice& vdevice, const Product& p) {
 Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_t sum_rows) {
   const int64_t channels = p.groups * p.channels;
   const int64_t at_once = rows_at_once(request.graph, request.rop, p, splits, sum_rows);
-  Phase phase;
-  phase.header = "kernels/tile/split_k_sum.cuh";
-  phase.body = at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum";
+  Phase phase = body_phase("kernels/tile/split_k_sum.cuh", at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum", "rk::SplitKSumArgs");
   phase.awaits_inputs = true;
   if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
-  phase.args_type = "rk::SplitKSumArgs";
   const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
   phase.args = {
       {"partial", ArgValue{ScratchArg{0}}},

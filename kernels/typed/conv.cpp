@@ -8,23 +8,13 @@
 namespace tamp::kernels {
 namespace {
 
-// Batch, channel, row, column: with one spatial dimension a row of its own is put in.
-std::vector<int64_t> in_four(std::vector<int64_t> values, int64_t row) {
-  if (values.size() == 3) values.insert(values.begin() + 2, row);
-  return values;
-}
-// Row, column.
-std::vector<int64_t> in_two(std::vector<int64_t> values, int64_t row) {
-  if (values.size() == 1) values.insert(values.begin(), row);
-  return values;
-}
+// Batch, channel, row, column: with one spatial dimension a row of its own is put in. And row, column alone.
+std::vector<int64_t> in_four(const std::vector<int64_t>& values, int64_t row) { return with_dimensions(values, 2, 4, row); }
+std::vector<int64_t> in_two(const std::vector<int64_t>& values, int64_t row) { return with_dimensions(values, 0, 2, row); }
 
 Loop loop_of(const Graph& graph, const ROperator& rop) {
   const Tensor& out = graph.tensor(rop.outputs[0]);
-  const std::vector<int64_t> shape = in_four(out.shape, 1), out_strides = in_four(out.place.strides, 0);
-  Loop loop;
-  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {out_strides[d]}});
-  return loop;
+  return loop_over(in_four(out.shape, 1), in_four(out.place.strides, 0));
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -39,12 +29,9 @@ std::vector<RKernel> offers(const Request& request) {
   const bool has_bias = operand(rop, 2).valid();
   const std::vector<int64_t> shape = in_four(in.shape, 1);
   const Loop loop = loop_of(graph, rop);
-  const int64_t elements = loop_elements(loop);
   const double taps = static_cast<double>(element_count(weights.shape)) / static_cast<double>(std::max<int64_t>(1, weights.shape[0]));
-  RKernel rkernel = typed_rkernel(request, "conv", elements, 2 * taps, 40 * taps);
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/conv.cuh", "rk::typed_conv", "rk::TypedConvArgs");
   phase.template_args = {{"T", number_text(out.dtype)}};
-  phase.args_type = "rk::TypedConvArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"weights", arg(TensorArg{rop.inputs[1]})},
@@ -62,10 +49,8 @@ std::vector<RKernel> offers(const Request& request) {
                 {"stride", array_arg(in_two(attrs->strides, 1))},
                 {"dilation", array_arg(in_two(attrs->dilations, 1))},
                 {"pad", array_arg(in_two(attrs->pads_begin, 0))},
-                {"type", arg(static_cast<int64_t>(out.dtype))},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
-  return {rkernel};
+                {"type", arg(static_cast<int64_t>(out.dtype))}};
+  return {typed_rkernel(request, phase, loop_elements(loop), 2 * taps, 40 * taps)};
 }
 
 }  // namespace

@@ -16,11 +16,7 @@ struct Copy {
   int64_t start = 0;  // elements from the input's first
 };
 
-Loop loop_of(const Shape& shape, const std::vector<int64_t>& strides) {
-  Loop loop;
-  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {strides[d]}});
-  return merged(loop);
-}
+Loop loop_of(const Shape& shape, const std::vector<int64_t>& strides) { return merged(loop_over(shape, strides)); }
 
 bool is_identity(const Elementwise& attrs) { return attrs.steps.size() == 1 && attrs.steps[0].op == ElementwiseOp::identity; }
 
@@ -54,20 +50,15 @@ std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   const std::optional<Copy> copy = copy_of(request.graph, rop);
   if (!copy || has_epilogue(rop) || !all_plain(request.graph, rop) || copy->in.size() > kRank || copy->out.size() > kRank) return {};
-  const int64_t elements = loop_elements(copy->out);
-  RKernel rkernel = typed_rkernel(request, "copy", elements, 1, 30);
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/copy.cuh", "rk::typed_copy", "rk::TypedCopyArgs");
   phase.template_args = {{"Cell", cell_text(request.graph.tensor(rop.outputs[0]).dtype)}};
-  phase.args_type = "rk::TypedCopyArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0], copy->start})},
                 {"out_nest", nest_arg(copy->out)},
                 {"in_nest", nest_arg(copy->in)},
                 {"out_strides", array_arg(strides(copy->out, 0), kRank)},
-                {"in_strides", array_arg(strides(copy->in, 0), kRank)},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
-  return {rkernel};
+                {"in_strides", array_arg(strides(copy->in, 0), kRank)}};
+  return {typed_rkernel(request, phase, loop_elements(copy->out), 1, 30)};
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

@@ -26,12 +26,12 @@ std::vector<RKernel> offers(const Request& request) {
     const int64_t per_rtask = std::max(at_once, ceil_div(lines, request.vdevice.veus()));
     const double rounds = static_cast<double>(ceil_div(std::min(per_rtask, lines), at_once));
     const double steps = rounds * (lanes == 1 ? static_cast<double>(extent) : static_cast<double>(2 * ceil_div(extent, lanes) + 10));
-    RKernel rkernel = lines_rkernel(request.vdevice, "cumulate", "cumulate", lines, per_rtask, steps);
+    RKernel rkernel = lines_rkernel(
+        request.vdevice, body_phase("kernels/typed/cumulate.cuh", "rk::typed_cumulate", "rk::TypedCumulateArgs"), lines, per_rtask, steps);
     rkernel.name += "<" + std::to_string(lanes) + ">";
     Phase& phase = rkernel.phases[0];
     phase.template_args = {
         {"T", number_text(in.dtype)}, {"kProduct", attrs->product ? "true" : "false"}, {"kLanes", std::to_string(lanes)}};
-    phase.args_type = "rk::TypedCumulateArgs";
     phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                   {"in", arg(TensorArg{rop.inputs[0]})},
                   {"lines", nest_arg(loop)},

@@ -58,9 +58,8 @@ void copy_rows(const Request& request, const Loop& loop, RKernel& rkernel) {
     return array_arg(out, kRank);
   };
   Phase& phase = rkernel.phases[0];
-  phase.body = "rk::typed_gather_rows";
+  set_body(phase, "kernels/typed/gather.cuh", "rk::typed_gather_rows", "rk::TypedGatherRowsArgs");
   phase.template_args = {{"Index", index_text(indices.dtype)}, {"kPieces", std::to_string(kPiecesAtOnce)}};
-  phase.args_type = "rk::TypedGatherRowsArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"indices", arg(TensorArg{rop.inputs[1]})},
@@ -91,10 +90,8 @@ std::vector<RKernel> offers(const Request& request) {
   if (indices.role == Role::constant || !is_integer(indices.dtype) || loop.size() > kRank || element_count(in.shape) == 0) return {};
   const auto axis = static_cast<size_t>(gather->axis);
   const int64_t elements = loop_elements(loop);
-  RKernel rkernel = typed_rkernel(request, "gather", elements, 2, 40);
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/gather.cuh", "rk::typed_gather", "rk::TypedGatherArgs");
   phase.template_args = {{"Cell", cell_text(in.dtype)}};
-  phase.args_type = "rk::TypedGatherArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"indices", arg(TensorArg{rop.inputs[1]})},
@@ -104,9 +101,8 @@ std::vector<RKernel> offers(const Request& request) {
                 {"index_strides", array_arg(strides(loop, 2), kRank)},
                 {"axis_stride", arg(in.place.strides[axis])},
                 {"extent", arg(in.shape[axis])},
-                {"index_type", arg(static_cast<int64_t>(indices.dtype))},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+                {"index_type", arg(static_cast<int64_t>(indices.dtype))}};
+  RKernel rkernel = typed_rkernel(request, phase, elements, 2, 40);
   // Where its threads have an element each, a rTask gains little by pieces.
   if (has_rows(request.graph, rop, loop) && elements > request.vdevice.compute_threads * request.vdevice.veus())
     copy_rows(request, loop, rkernel);

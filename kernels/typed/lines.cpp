@@ -20,21 +20,12 @@ Loop lines_of(const Graph& graph, const ROperator& rop, int64_t axis) {
   return normalised(loop);
 }
 
-RKernel lines_rkernel(const ShapedVDevice& vdevice, const std::string& name, const std::string& body, int64_t lines,
-                      int64_t lines_per_rtask, double steps) {
+RKernel lines_rkernel(const ShapedVDevice& vdevice, Phase phase, int64_t lines, int64_t lines_per_rtask, double steps) {
   constexpr double kFlopsOfStep = 256 * 40;  // of all threads, whether they have a line or not
-  Phase phase;
-  phase.header = "kernels/typed/" + name + ".cuh";
-  phase.body = "rk::typed_" + body;
   phase.rtasks = std::max<int64_t>(1, ceil_div(lines, lines_per_rtask));
   phase.cost.flops = steps * kFlopsOfStep;
   phase.cost.efficiency = vdevice.cost("typed.lines_efficiency");
-  RKernel rkernel;
-  rkernel.family = "typed_" + name;
-  rkernel.name = "typed_" + body;
-  rkernel.config = {{"lines_per_rtask", lines_per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return one_phase(name_of_body(phase), {{"lines_per_rtask", lines_per_rtask}}, phase);
 }
 
 void lines_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int64_t axis, int64_t index, Accesses& out) {

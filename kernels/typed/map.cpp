@@ -119,12 +119,9 @@ std::vector<RKernel> offers(const Request& request) {
   if (program.constants.size() > kConstants || loop.size() > kRank) return {};
 
   const int64_t elements = loop_elements(loop);
-  RKernel rkernel =
-      typed_rkernel(request, "map", elements, static_cast<double>(rop.inputs.size()), 60.0 * static_cast<double>(attrs->steps.size()));
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/map.cuh", "rk::typed_map", "rk::TypedMapArgs");
   phase.template_args = {{"T", number_text(*number)}, {"kInputs", std::to_string(rop.inputs.size())}};
   for (const std::string& step : program.steps) phase.template_args.emplace_back("kSteps", step);
-  phase.args_type = "rk::TypedMapArgs";
   ArgList inputs, in_strides, constants;
   std::vector<int64_t> types = {static_cast<int64_t>(graph.tensor(rop.outputs[0]).dtype)};
   for (size_t i = 0; i < kInputs; ++i) {
@@ -140,10 +137,10 @@ std::vector<RKernel> offers(const Request& request) {
                 {"nest", nest_arg(loop)},
                 {"out_strides", array_arg(strides(loop, 0), kRank)},
                 {"in_strides", ArgValue{in_strides}},
-                {"types", array_arg(types, kInputs + 1)},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))},
-                {"constants", ArgValue{constants}}};
+                {"types", array_arg(types, kInputs + 1)}};
+  RKernel rkernel =
+      typed_rkernel(request, phase, elements, static_cast<double>(rop.inputs.size()), 60.0 * static_cast<double>(attrs->steps.size()));
+  add_args(rkernel.phases[0], {{"constants", ArgValue{constants}}});
   if (const int64_t at_once = elements_at_once(request, elements); at_once > 1) take_turns(request, at_once, types, rkernel);
   return {rkernel};
 }

@@ -36,11 +36,9 @@ std::vector<RKernel> offers(const Request& request) {
   const Loop loop = loop_of(request.graph, rop);
   if (loop.size() > kRank) return {};
   const size_t a_step = a.shape.size() - (attrs->trans_a ? 2 : 1), b_step = b.shape.size() - (attrs->trans_b ? 1 : 2);
-  const int64_t elements = loop_elements(loop), count = a.shape[a_step];
-  RKernel rkernel = typed_rkernel(request, "matmul", elements, 2 * static_cast<double>(count), 30 * static_cast<double>(count));
-  Phase& phase = rkernel.phases[0];
+  const int64_t count = a.shape[a_step];
+  Phase phase = body_phase("kernels/typed/matmul.cuh", "rk::typed_matmul", "rk::TypedMatMulArgs");
   phase.template_args = {{"T", number_text(a.dtype)}};
-  phase.args_type = "rk::TypedMatMulArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"a", arg(TensorArg{rop.inputs[0]})},
                 {"b", arg(TensorArg{rop.inputs[1]})},
@@ -52,10 +50,8 @@ std::vector<RKernel> offers(const Request& request) {
                 {"b_step", arg(b.place.strides[b_step])},
                 {"count", arg(count)},
                 {"type", arg(static_cast<int64_t>(a.dtype))},
-                {"alpha", float_arg(attrs->alpha)},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
-  return {rkernel};
+                {"alpha", float_arg(attrs->alpha)}};
+  return {typed_rkernel(request, phase, loop_elements(loop), 2 * static_cast<double>(count), 30 * static_cast<double>(count))};
 }
 
 }  // namespace

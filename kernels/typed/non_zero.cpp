@@ -11,10 +11,7 @@ std::vector<RKernel> offers(const Request& request) {
   if (!std::holds_alternative<NonZero>(rop.attrs) || has_epilogue(rop) || !all_plain(request.graph, rop)) return {};
   const Tensor &in = request.graph.tensor(rop.inputs[0]), &places = request.graph.tensor(rop.outputs[0]);
   const auto extent = static_cast<double>(in.shape[0]);
-  Phase phase;
-  phase.header = "kernels/typed/non_zero.cuh";
-  phase.body = "rk::typed_non_zero";
-  phase.args_type = "rk::TypedNonZeroArgs";
+  Phase phase = body_phase("kernels/typed/non_zero.cuh", "rk::typed_non_zero", "rk::TypedNonZeroArgs");
   phase.args = {{"places", arg(TensorArg{rop.outputs[0]})}, {"count", arg(TensorArg{rop.outputs[1]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},      {"place_step", arg(places.place.strides[0])},
                 {"in_step", arg(in.place.strides[0])},      {"extent", arg(in.shape[0])}};
@@ -23,10 +20,7 @@ std::vector<RKernel> offers(const Request& request) {
   phase.cost.activation_bytes = 10 * extent;
   phase.cost.flops = 40 * extent + 2000;
   phase.cost.efficiency = request.vdevice.cost("typed.efficiency");
-  RKernel rkernel;
-  rkernel.family = rkernel.name = "typed_non_zero";
-  rkernel.phases = {phase};
-  return {rkernel};
+  return {one_phase("typed_non_zero", {}, phase)};
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) {

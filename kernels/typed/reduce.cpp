@@ -46,21 +46,17 @@ std::vector<RKernel> offers(const Request& request) {
   const Sets sets = sets_of(request.graph, rop);
   if (sets.kept.size() > kRank || sets.reduced.size() > kRank) return {};
   const int64_t elements = loop_elements(sets.kept), count = loop_elements(sets.reduced);
-  RKernel rkernel = typed_rkernel(request, "reduce", elements, static_cast<double>(count), 30 * static_cast<double>(count));
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/reduce.cuh", "rk::typed_reduce", "rk::TypedReduceArgs");
   phase.template_args = {{"T", number_text(dtype)}, {"kKind", std::to_string(static_cast<int>(attrs->kind))}};
-  phase.args_type = "rk::TypedReduceArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"kept", nest_arg(sets.kept)},
                 {"reduced", nest_arg(sets.reduced)},
                 {"out_strides", array_arg(strides(sets.kept, 0), kRank)},
                 {"in_strides", array_arg(strides(sets.kept, 1), kRank)},
-                {"reduced_strides", array_arg(strides(sets.reduced, 0), kRank)},
-                {"elements", arg(elements)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, elements))},
-                {"count", arg(count)},
-                {"type", arg(static_cast<int64_t>(dtype))}};
+                {"reduced_strides", array_arg(strides(sets.reduced, 0), kRank)}};
+  RKernel rkernel = typed_rkernel(request, phase, elements, static_cast<double>(count), 30 * static_cast<double>(count));
+  add_args(rkernel.phases[0], {{"count", arg(count)}, {"type", arg(static_cast<int64_t>(dtype))}});
   return {rkernel};
 }
 

@@ -70,16 +70,13 @@ std::vector<RKernel> offers(const Request& request) {
   limits.back() /= of_cell;
   limits[axis] = in.shape[axis];
   const auto looked_at = static_cast<double>(count);
-  RKernel rkernel = typed_rkernel(request, "scatter", cells, 1 + looked_at, 60 + 20 * looked_at);
-  rkernel.config = {{"elements_per_rtask", rkernel.config_value("elements_per_rtask") * of_cell}};
-  Phase& phase = rkernel.phases[0];
+  Phase phase = body_phase("kernels/typed/scatter.cuh", "rk::typed_scatter", "rk::TypedScatterArgs");
   if (attrs->kind == ScatterKind::none) {
     phase.body = "rk::typed_scatter_cells";
     phase.template_args = {{"Cell", of_cell > 1 ? "uint4" : cell_text(in.dtype)}};
   } else {
     phase.template_args = {{"T", number_text(in.dtype)}, {"kFunction", std::to_string(static_cast<int>(attrs->kind))}};
   }
-  phase.args_type = "rk::TypedScatterArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"indices", arg(TensorArg{rop.inputs[1]})},
@@ -96,9 +93,10 @@ std::vector<RKernel> offers(const Request& request) {
                 {"extent", arg(in.shape[axis])},
                 {"count", arg(count)},
                 {"type", arg(static_cast<int64_t>(in.dtype))},
-                {"index_type", arg(static_cast<int64_t>(indices.dtype))},
-                {"elements", arg(cells)},
-                {"elements_per_rtask", arg(elements_per_rtask(request, cells))}};
+                {"index_type", arg(static_cast<int64_t>(indices.dtype))}};
+  RKernel rkernel = typed_rkernel(request, phase, cells, 1 + looked_at, 60 + 20 * looked_at);
+  rkernel.name = "typed_scatter";
+  rkernel.config = {{"elements_per_rtask", rkernel.config_value("elements_per_rtask") * of_cell}};
   return {rkernel};
 }
 

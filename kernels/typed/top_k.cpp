@@ -49,22 +49,22 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t lines = k == 0 ? 0 : loop_elements(loop), share = ceil_div(lines, request.vdevice.veus());
   std::vector<RKernel> out;
   const auto offer = [&](const std::string& body, int64_t lanes, int64_t per_rtask, double steps) {
-    RKernel rkernel = lines_rkernel(request.vdevice, "top_k", body, lines, per_rtask, steps);
+    RKernel rkernel =
+        lines_rkernel(request.vdevice, body_phase("kernels/typed/top_k.cuh", body, "rk::TypedTopKArgs"), lines, per_rtask, steps);
     Phase& phase = rkernel.phases[0];
     phase.template_args = {{"T", compared_as(in.dtype)}};
     if (lanes > 0) phase.template_args.push_back({"kLanes", std::to_string(lanes)});
     if (lanes > 0) rkernel.name += "<" + std::to_string(lanes) + ">";
-    phase.args_type = "rk::TypedTopKArgs";
     phase.args = args_of(request.graph, rop, *attrs, loop, lines, per_rtask);
     out.push_back(rkernel);
   };
   for (const int64_t lanes : {int64_t{1}, int64_t{32}}) {
     const int64_t at_once = threads / lanes, per_rtask = std::max(at_once, share);
     const double rounds = static_cast<double>(ceil_div(std::min(per_rtask, lines), at_once) * k);
-    offer("top_k_rounds", lanes, per_rtask, rounds * static_cast<double>(ceil_div(extent, lanes) + (lanes > 1 ? 10 : 0)));
+    offer("rk::typed_top_k_rounds", lanes, per_rtask, rounds * static_cast<double>(ceil_div(extent, lanes) + (lanes > 1 ? 10 : 0)));
   }
   const int64_t per_rtask = std::max({int64_t{1}, share, threads / std::max<int64_t>(1, extent)});
-  offer("top_k_ranks", 0, per_rtask,
+  offer("rk::typed_top_k_ranks", 0, per_rtask,
         static_cast<double>(ceil_div(std::min(per_rtask, lines) * extent, threads)) * static_cast<double>(extent));
   return out;
 }

@@ -98,7 +98,7 @@ std::vector<Trial> heavy_trials(const std::vector<Case>& cases, const std::vecto
     const size_t before = trials.size();
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
-      const std::vector<RKernel> candidates = family.candidates({c.graph, c.graph.rops[0], run.vdevice, run.precision});
+      const std::vector<RKernel> candidates = kernels::candidates_of(family, {c.graph, c.graph.rops[0], run.vdevice, run.precision});
       sample.next_case(candidates.size());
       for (size_t i = 0; i < candidates.size(); ++i) {
         if (sample.has(candidates[i], i)) trials.push_back(make_trial(c, family, candidates[i]));

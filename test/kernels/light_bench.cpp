@@ -257,7 +257,7 @@ std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::vector<k
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
       const Precision precision = has_narrow(c.graph) ? Precision::fp16 : Precision::fp32;
-      const std::vector<RKernel> candidates = family.candidates({c.graph, c.graph.rops[0], vdevice, precision});
+      const std::vector<RKernel> candidates = kernels::candidates_of(family, {c.graph, c.graph.rops[0], vdevice, precision});
       sample.next_case(candidates.size());
       for (size_t i = 0; i < candidates.size(); ++i) {
         if (sample.has(candidates[i], i)) trials.push_back(make_trial(c, family, candidates[i]));

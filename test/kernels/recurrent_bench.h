@@ -184,7 +184,7 @@ inline std::vector<Gang> gangs_of(const std::vector<Case>& cases, const kernels:
                                   std::vector<std::string>& problems) {
   std::vector<Gang> gangs;
   for (const Case& c : cases) {
-    std::vector<RKernel> rkernels = family.candidates({c.graph, c.graph.rops[0], run.vdevice, run.precision});
+    std::vector<RKernel> rkernels = kernels::candidates_of(family, {c.graph, c.graph.rops[0], run.vdevice, run.precision});
     if (rkernels.empty()) problems.push_back(c.name + ": no rKernel");
     if (run.first_only && rkernels.size() > 1) rkernels.resize(1);
     for (const RKernel& rkernel : rkernels) {

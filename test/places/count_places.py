@@ -100,19 +100,13 @@ std::vector<RKernel> offers(const Request& request) {
   if (!std::holds_alternative<Dummy>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
   const Tensor &in = request.graph.tensor(rop.inputs[0]), &out = request.graph.tensor(rop.outputs[0]);
   if (!is_row_major(in) || !is_row_major(out)) return {};
-  Phase phase;
-  phase.header = "kernels/dummy/dummy.cuh";
-  phase.body = "rk::dummy";
-  phase.args_type = "rk::DummyArgs";
+  Phase phase = body_phase("kernels/dummy/dummy.cuh", "rk::dummy", "rk::DummyArgs");
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
                 {"elements", arg(element_count(out.shape))},
                 {"scale", float_arg(std::get<Dummy>(rop.attrs).scale)}};
   phase.rtasks = 1;
-  RKernel rkernel;
-  rkernel.family = rkernel.name = "dummy";
-  rkernel.phases = {phase};
-  return {rkernel};
+  return {one_phase("dummy", {}, phase)};
 }
 void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) {
   append_whole(graph, rop.outputs[0], out.writes);
@@ -136,7 +130,7 @@ RKERNEL = {
     ],
     "copies": {
         "kernels/other/other.cpp": ("kernels/reduce/lrn.cpp", [("reduce/lrn.", "other/other."), ("Family lrn()", "Family other()"), ('{"lrn"', '{"other"'),
-                                                             ('family = "lrn"', 'family = "other"'), ("rk::lrn", "rk::other"), ("rk::LrnArgs", "rk::OtherArgs")]),
+                                                             ("rk::lrn", "rk::other"), ("rk::LrnArgs", "rk::OtherArgs")]),
         "kernels/other/other.cuh": ("kernels/reduce/lrn.cuh", [("LrnArgs", "OtherArgs"), ("lrn_squares", "other_squares"), 
                                                              ("RK_BODY void lrn", "RK_BODY void other")]),
     },

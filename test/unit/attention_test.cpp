@@ -405,7 +405,7 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
   for (const std::string& problem : run_heavy_cases(cases, {kernels::family("attention")}, run, root, folder.path())) FAIL_CHECK(problem);
 
   const Case refused = narrowed(masked, {inputs[1]}, DType::f16);  // K alone
-  CHECK(kernels::family("attention").candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::candidates_of(kernels::family("attention"), {refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 namespace {
@@ -417,7 +417,7 @@ std::map<std::string, RKernel> offered(const Extents& extents, bool is_narrow = 
   const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
   if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
   std::map<std::string, RKernel> by_name;
-  for (RKernel& rkernel : kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
+  for (RKernel& rkernel : kernels::candidates_of(kernels::family("attention"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
     by_name.emplace(rkernel.name, std::move(rkernel));
   return by_name;
 }
@@ -467,7 +467,7 @@ TEST_CASE("two bodies take the rows of windows by a table") {
     const ROperator rop = c.graph.rops[0];
     if (is_narrow) c = narrowed(c, {rop.inputs[0], rop.inputs[1], rop.inputs[2], rop.outputs[0]}, DType::f16);
     std::set<std::string> bodies;
-    for (const RKernel& rkernel : kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, precision}))
+    for (const RKernel& rkernel : kernels::candidates_of(kernels::family("attention"), {c.graph, c.graph.rops[0], vdevice, precision}))
       bodies.insert(rkernel.phases[0].body);
     return bodies;
   };
@@ -483,7 +483,7 @@ TEST_CASE("two bodies take the rows of windows by a table") {
     const Case few = window_case("few", {4, 2, 4, 16, 16, bias});
     for (const Precision precision : {Precision::fp32, Precision::tf32}) {
       const kernels::Request request{few.graph, few.graph.rops[0], vdevice, precision};
-      CHECK(kernels::family("attention_step").candidates(request).empty());
+      CHECK(kernels::candidates_of(kernels::family("attention_step"), request).empty());
       CHECK(!kernels::family("attention_step").estimate(request));
     }
   }
@@ -491,7 +491,7 @@ TEST_CASE("two bodies take the rows of windows by a table") {
   // A table that is known at run time only is refused.
   Case unknown = window_case("unknown", {4, 3, 49, 32, 32});
   unknown.graph.tensor(unknown.graph.rops[0].inputs[kAttentionRowTable]).role = Role::input;
-  CHECK(kernels::family("attention").candidates({unknown.graph, unknown.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::candidates_of(kernels::family("attention"), {unknown.graph, unknown.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 TEST_CASE("a rTask by a table says which rows it reads and writes") {
@@ -500,7 +500,8 @@ TEST_CASE("a rTask by a table says which rows it reads and writes") {
                  table = maker.indices({2, 4}, {0, 1, 4, 5, 2, 3, 6, 7}), out = maker.output({1, 8, 32});
   const Case c = maker.finish(Attention{}, {q, k, v, TensorId(), table}, out);
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
-  const std::vector<RKernel> rkernels = kernels::family("attention").candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
+  const std::vector<RKernel> rkernels =
+      kernels::candidates_of(kernels::family("attention"), {c.graph, c.graph.rops[0], vdevice, Precision::tf32});
   REQUIRE(!rkernels.empty());
   REQUIRE(rkernels[0].phases[0].rtasks == 2);
   Accesses accesses;

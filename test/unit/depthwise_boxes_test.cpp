@@ -73,7 +73,7 @@ std::vector<Row> rows() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::tf32) {
-  return kernels::family("depthwise_boxes").candidates({c.graph, c.graph.rops[0], small_device(), precision});
+  return kernels::candidates_of(kernels::family("depthwise_boxes"), {c.graph, c.graph.rops[0], small_device(), precision});
 }
 
 const std::string kBlock = R"(
@@ -154,7 +154,7 @@ TEST_CASE("depthwise_boxes is for large filters without stride, in memory that b
   // Without boxes.
   const Case c = case_of(usual);
   const ShapedVDevice without = read_vdevice("cpu").without_inputs();
-  CHECK(kernels::family("depthwise_boxes").candidates({c.graph, c.graph.rops[0], without, Precision::tf32}).empty());
+  CHECK(kernels::candidates_of(kernels::family("depthwise_boxes"), {c.graph, c.graph.rops[0], without, Precision::tf32}).empty());
 }
 
 TEST_CASE("depthwise convolution by boxes agrees with the reference") {

@@ -116,7 +116,8 @@ std::vector<Case> strip_cases() {
 }
 
 bool offers_strips(const Case& c) {
-  const std::vector<RKernel> all = kernels::family("depthwise").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
+  const std::vector<RKernel> all =
+      kernels::candidates_of(kernels::family("depthwise"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
   return std::any_of(all.begin(), all.end(), [](const RKernel& r) { return r.phases[0].body == "rk::depthwise_strips"; });
 }
 

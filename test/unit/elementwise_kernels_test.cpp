@@ -230,7 +230,7 @@ TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
   all.insert(all.begin(), large.begin(), large.end());
   for (const Case& c : large) {
     const Phase phase =
-        kernels::family("elementwise").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32})[0].phases[0];
+        kernels::candidates_of(kernels::family("elementwise"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32})[0].phases[0];
     const bool copies = c.name == "patches";
     CHECK(phase.body == (copies ? "rk::vector_copy" : "rk::static_chain"));
     CHECK(std::count(phase.template_args.begin(), phase.template_args.end(), std::pair<std::string, std::string>("kGroups", "8")) == 1);
@@ -241,7 +241,7 @@ TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
 TEST_CASE("chains of two types of 16 bits, and a model's own, are left to others") {
   const Case c = elementwise_cases()[4];
   const auto offers = [](const Case& made, Precision precision) {
-    return kernels::family("elementwise").candidates({made.graph, made.graph.rops[0], small_vdevice(), precision});
+    return kernels::candidates_of(kernels::family("elementwise"), {made.graph, made.graph.rops[0], small_vdevice(), precision});
   };
   CHECK_FALSE(offers(narrowed(c, DType::f16, DType::f16), Precision::fp16).empty());
   CHECK(offers(narrowed(c, DType::f16, DType::f16), Precision::tf32).empty());

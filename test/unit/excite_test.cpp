@@ -430,7 +430,9 @@ TEST_CASE("convolutions that add up their channels, and gates of such sums, agre
   for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
   check_summed(narrow, Precision::fp16, 2e-2, "narrow");
   const Case sums = narrowed(cases[0], {cases[0].graph.rops[0].outputs[1]}, DType::f16);
-  CHECK(kernels::family("staged_conv").candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
+  CHECK(
+      kernels::candidates_of(kernels::family("staged_conv"), {sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16})
+          .empty());
 }
 
 TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
@@ -452,7 +454,9 @@ TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
   check_bodies(cases, Precision::fp16, 2e-3, "narrow");
   const Case plain = squeeze_case("narrow parts", {{1, 64, 8, 8}, 8, 4});
   const Case parts = narrowed(plain, {plain.graph.rops[0].outputs[0]}, DType::f16);
-  CHECK(kernels::family("squeeze").candidates({parts.graph, parts.graph.rops[0], few_vdevice().without_inputs(), Precision::fp16}).empty());
+  CHECK(kernels::candidates_of(kernels::family("squeeze"),
+                               {parts.graph, parts.graph.rops[0], few_vdevice().without_inputs(), Precision::fp16})
+            .empty());
 }
 
 }  // namespace tamp::test

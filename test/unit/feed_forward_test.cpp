@@ -323,7 +323,7 @@ ShapedVDevice clusters() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("feed_forward").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("feed_forward"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 void run(const std::vector<Case>& cases, Precision precision, double limit) {

@@ -388,7 +388,7 @@ TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
   CHECK(product->taps() == 9);
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   for (const char* name : {"implicit_gemm", "depthwise", "direct", "gemv"})
-    CHECK(kernels::family(name).candidates({graph, rop, vdevice, Precision::tf32}).empty());
+    CHECK(kernels::candidates_of(kernels::family(name), {graph, rop, vdevice, Precision::tf32}).empty());
 }
 
 TEST_CASE("a prologue of wrong shape is a bug that verify_shapes finds") {

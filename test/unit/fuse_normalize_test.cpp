@@ -218,7 +218,7 @@ std::vector<Case> with_types(const std::vector<Case>& cases, DType a, DType sums
 }
 
 std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 }  // namespace

@@ -269,7 +269,8 @@ TEST_CASE("products that make their rows of values of 16 bits agree with the ref
 
 TEST_CASE("products that make their rows have a body where all rows fit in shared memory") {
   const auto bodies = [](const Case& c) {
-    return kernels::family("gemv").candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
+    return kernels::candidates_of(kernels::family("gemv"), {c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32})
+        .size();
   };
   CHECK(bodies(case_of("fits", {{1, 8192}, 1000})) > 0);
   CHECK(bodies(case_of("rows", {{9, 64}, 10})) == 0);

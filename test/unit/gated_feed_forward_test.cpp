@@ -133,7 +133,7 @@ void expect_right(const std::vector<Case>& cases, Precision precision, double to
 }
 
 size_t count_bodies(const Case& c, Precision precision = Precision::fp16, const ShapedVDevice& vdevice = gated_device()) {
-  return kernels::family("gated_feed_forward").candidates({c.graph, c.graph.rops[0], vdevice, precision}).size();
+  return kernels::candidates_of(kernels::family("gated_feed_forward"), {c.graph, c.graph.rops[0], vdevice, precision}).size();
 }
 
 }  // namespace

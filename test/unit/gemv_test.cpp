@@ -151,7 +151,8 @@ TEST_CASE("gemv costs the weights that it reads, half as many where they are nar
       const VDevice all = read_vdevice(name);
       for (const ShapedVDevice& vdevice : {all.with_inputs(), all.without_inputs()}) {
         for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
-          const std::vector<RKernel> rkernels = kernels::family("gemv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+          const std::vector<RKernel> rkernels =
+              kernels::candidates_of(kernels::family("gemv"), {c.graph, c.graph.rops[0], vdevice, precision});
           CHECK_FALSE(rkernels.empty());
           for (const RKernel& rkernel : rkernels) {
             INFO(fmt::format("{} x {} x {} on {} in {}: {}", s.rows, s.k, s.n, name, name_of(precision), rkernel.name));

@@ -229,14 +229,14 @@ TEST_CASE("gemv reads 16 bits, products of tiles do not") {
   const ShapedVDevice vdevice = device("cpu", 4);
   std::vector<Case> cases;
   for (const Case& c : cases_of_16_bits()) {
-    if (kernels::family("gemv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
+    if (kernels::candidates_of(kernels::family("gemv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
     for (const bool out : {false, true}) {
       for (Case& narrow : narrowed({c}, true, out)) cases.push_back(std::move(narrow));
     }
   }
   REQUIRE_FALSE(cases.empty());
   for (const Case& c : cases) {
-    CHECK(kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty());
+    CHECK(kernels::candidates_of(kernels::family("implicit_gemm"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty());
   }
   expect_no_problems(cases, {vdevice, Precision::fp16, 2e-2}, "narrow_in");
 }
@@ -248,7 +248,7 @@ TEST_CASE("small rings and few stages give the same answers") {
 TEST_CASE("tf32 falls back to fp32 where the device has no tf32") {
   const Case c = conv_case({.name = "conv", .in = {1, 16, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
   for (const RKernel& rkernel :
-       kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], device("t4", 40), Precision::tf32})) {
+       kernels::candidates_of(kernels::family("implicit_gemm"), {c.graph, c.graph.rops[0], device("t4", 40), Precision::tf32})) {
     CHECK_FALSE(rkernel.phases[0].cost.tensor_core);
   }
 }
@@ -258,7 +258,7 @@ TEST_CASE("every candidate fits its vDevice") {
     const ShapedVDevice vdevice = read_vdevice(name).without_inputs();
     for (const Case& c : all_cases()) {
       for (const kernels::Family& family : {kernels::family("implicit_gemm"), kernels::family("gemv")}) {
-        for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, vdevice.default_precision})) {
+        for (const RKernel& rkernel : kernels::candidates_of(family, {c.graph, c.graph.rops[0], vdevice, vdevice.default_precision})) {
           INFO(name << " " << c.name << " " << rkernel.name);
           for (const Phase& phase : rkernel.phases) {
             CHECK(phase.work_bytes <= vdevice.work_bytes());
@@ -285,8 +285,8 @@ TEST_CASE("what the bodies cannot take is not offered") {
   REQUIRE(cases.size() == 4);
   for (const Case& c : cases) {
     INFO(c.name);
-    CHECK(kernels::family("implicit_gemm").candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
-    CHECK(kernels::family("gemv").candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
+    CHECK(kernels::candidates_of(kernels::family("implicit_gemm"), {c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
+    CHECK(kernels::candidates_of(kernels::family("gemv"), {c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
   }
 }
 

@@ -387,7 +387,7 @@ ShapedVDevice small_device(bool wide) {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 }  // namespace

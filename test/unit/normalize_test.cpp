@@ -318,7 +318,8 @@ TEST_CASE("so it does with scale and bias that come through the ring, where a st
   vdevice.sms = 3;
   int rings = 0;
   for (const Case& c : some) {
-    for (const RKernel& rkernel : kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32}))
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("normalize"), {c.graph, c.graph.rops[0], vdevice, Precision::fp32}))
       rings += rkernel.phases[0].ring.chunks_per_rtask > 0;
   }
   CHECK(rings > 4);
@@ -362,7 +363,7 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
 
   Case refused = narrowed(wide[0], {wide[0].graph.rops[0].inputs[1]}, DType::f16);  // the scale
   const ShapedVDevice vdevice = small_vdevice();
-  CHECK(kernels::family("normalize").candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+  CHECK(kernels::candidates_of(kernels::family("normalize"), {refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
 TEST_CASE("a body for several turns is offered where rows are of whole, aligned octets and there are several turns") {
@@ -370,7 +371,8 @@ TEST_CASE("a body for several turns is offered where rows are of whole, aligned 
   const auto offered = [](const Case& c) {
     const ShapedVDevice vdevice = small_vdevice();
     int64_t turns = 0;
-    for (const RKernel& rkernel : kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("normalize"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       turns += rkernel.phases[0].body == "rk::normalize_turns";
     }
     return turns == 1;
@@ -439,7 +441,8 @@ TEST_CASE("few long rows are cut into shares") {
   std::vector<Case> cases = long_rows_cases();
   std::map<std::string, int> vectors;
   for (const Case& c : long_rows_cases()) {
-    const std::vector<RKernel> offers = kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+    const std::vector<RKernel> offers =
+        kernels::candidates_of(kernels::family("normalize"), {c.graph, c.graph.rops[0], vdevice, Precision::fp32});
     const RKernel* split = split_of(offers);
     INFO(c.name);
     REQUIRE(split);
@@ -474,7 +477,7 @@ TEST_CASE("rows are cut only where there are too few for the vEUs, and they are 
   const ShapedVDevice vdevice = thirteen_veus();
   const auto is_cut = [&](const Normalize& op, const Shape& shape, Lay lay) {
     const Case c = normalize_case("", op, shape, lay, lay, {}, {});
-    return split_of(kernels::family("normalize").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;
+    return split_of(kernels::candidates_of(kernels::family("normalize"), {c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;
   };
   CHECK(is_cut({{1}}, {6, 20000}, Lay::rows));
   CHECK_FALSE(is_cut({{1}}, {7, 20000}, Lay::rows));
@@ -483,7 +486,8 @@ TEST_CASE("rows are cut only where there are too few for the vEUs, and they are 
   CHECK(is_cut({{2, 3}}, {1, 48, 40, 40}, Lay::channels_last));
   CHECK_FALSE(is_cut({{2, 3}}, {1, 56, 40, 40}, Lay::channels_last));
   Case table = rows_case("", {{1}, true, 1e-5F}, {3, 20001}, {2, 0});
-  CHECK(split_of(kernels::family("normalize").candidates({table.graph, table.graph.rops[0], vdevice, Precision::fp32})) == nullptr);
+  CHECK(split_of(kernels::candidates_of(kernels::family("normalize"), {table.graph, table.graph.rops[0], vdevice, Precision::fp32})) ==
+        nullptr);
 }
 
 }  // namespace tamp::test

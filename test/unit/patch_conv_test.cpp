@@ -276,7 +276,7 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("patch_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("patch_conv"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 TEST_CASE("convolutions of patches agree with the reference to the precision of tf32") {
@@ -345,7 +345,7 @@ Case stem_of(int64_t batch) {
 }
 
 std::vector<RKernel> strips(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("patch_strip").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("patch_strip"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 TEST_CASE("strips are for batches, and fit beside the rings of inputs and weights") {

@@ -97,7 +97,7 @@ ShapedVDevice device() {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::tf32) {
-  return kernels::family("patch_conv").candidates({c.graph, c.graph.rops[0], device(), precision});
+  return kernels::candidates_of(kernels::family("patch_conv"), {c.graph, c.graph.rops[0], device(), precision});
 }
 
 const std::string kStem = R"(

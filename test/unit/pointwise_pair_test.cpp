@@ -177,7 +177,7 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
 }
 
 std::vector<RKernel> rkernels_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("pointwise_pair").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("pointwise_pair"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 Case narrow_case(Case c, DType to, bool z) {

@@ -193,7 +193,8 @@ TEST_CASE("products with means of channels agree with the reference") {
 
 TEST_CASE("products with means of channels have a body for plain sums of few rows that fit") {
   const auto bodies = [](const Case& c) {
-    return kernels::family("gemv").candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
+    return kernels::candidates_of(kernels::family("gemv"), {c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32})
+        .size();
   };
   CHECK(bodies(case_of("fits", {1, 2048, 4, 1000})) > 0);
   CHECK(bodies(case_of("rows", {9, 64, 2, 10})) == 0);

@@ -92,7 +92,8 @@ std::vector<Case> walk_cases() {
 TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligned") {
   const auto walks = [](const Case& c) {
     const ShapedVDevice vdevice = small_vdevice();
-    const std::vector<RKernel> offers = kernels::family("pool").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+    const std::vector<RKernel> offers =
+        kernels::candidates_of(kernels::family("pool"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16});
     return std::count_if(offers.begin(), offers.end(), [](const RKernel& r) { return r.phases[0].body == "rk::pool_walk"; }) == 1;
   };
   std::vector<Case> cases = walk_cases();
@@ -116,7 +117,7 @@ TEST_CASE("pooling is between values of one type") {
   const Case c = pool_cases()[1];
   for (const auto& [in, out] : {std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}, std::pair{DType::f16, DType::bf16}}) {
     const Case narrow = narrowed(c, in, out);
-    CHECK(kernels::family("pool").candidates({narrow.graph, narrow.graph.rops[0], small_vdevice(), Precision::fp16}).empty());
+    CHECK(kernels::candidates_of(kernels::family("pool"), {narrow.graph, narrow.graph.rops[0], small_vdevice(), Precision::fp16}).empty());
   }
 }
 
@@ -184,7 +185,9 @@ TEST_CASE("reductions of 16 bits agree with the reference") {
 
 TEST_CASE("sums of many rows take octets where these are aligned") {
   const auto body = [](const Case& c) {
-    return kernels::family("reduce").candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0].phases[0].body;
+    return kernels::candidates_of(kernels::family("reduce"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0]
+        .phases[0]
+        .body;
   };
   const auto pool = [](int64_t channels, Lay lay) { return reduce_case("", ReduceKind::mean, {2, 3}, true, {9, channels, 3, 5}, lay); };
   CHECK(body(pool(104, Lay::channels_last)) == "rk::reduce_octets");
@@ -227,7 +230,7 @@ TEST_CASE("columns that are too few for the vEUs are offered with fewer side by 
   vdevice.sms = 132;
   const auto names = [&](const Case& c, const kernels::Family& family) {
     std::vector<std::string> all;
-    for (const RKernel& r : family.candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) all.push_back(r.name);
+    for (const RKernel& r : kernels::candidates_of(family, {c.graph, c.graph.rops[0], vdevice, Precision::fp32})) all.push_back(r.name);
     return all;
   };
   const Lay rows = Lay::rows;
@@ -246,7 +249,8 @@ TEST_CASE("fewer than eight columns side by side pay for whole sectors") {
   ShapedVDevice vdevice = small_vdevice();
   vdevice.sms = 132;
   const Case c = softmax_case("", {1, 1, false}, {2, 3000, 98}, Lay::rows, Lay::rows);
-  const std::vector<RKernel> offers = kernels::family("softmax").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+  const std::vector<RKernel> offers =
+      kernels::candidates_of(kernels::family("softmax"), {c.graph, c.graph.rops[0], vdevice, Precision::fp32});
   const auto bytes = [&](size_t i) { return offers[i].phases[0].cost.activation_bytes; };
   CHECK(bytes(1) == bytes(0) / 2);
   CHECK(bytes(2) == bytes(0) / 4);

@@ -178,7 +178,7 @@ TEST_CASE("every activation agrees with the reference in every place") {
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice) {
-  return kernels::family("recurrent_direct").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+  return kernels::candidates_of(kernels::family("recurrent_direct"), {c.graph, c.graph.rops[0], vdevice, Precision::fp32});
 }
 
 TEST_CASE("a state that does not fit shared memory is refused") {

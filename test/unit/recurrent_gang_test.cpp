@@ -135,16 +135,18 @@ TEST_CASE("what a gang cannot run has no candidates and no estimate") {
   const ShapedVDevice vdevice = vdevice_of(2, 40);
   const auto early_reset = [](RecurrentMaker&, RecurrentCell& cell) { cell.linear_before_reset = false; };
   const Case gru_case = RecurrentMaker("gru", 1).cell({gru, 3, 4, 5}, {}, early_reset).finish();
-  CHECK(kernels::family("recurrent_gang").candidates({gru_case.graph, gru_case.graph.rops[0], vdevice, Precision::fp32}).empty());
+  CHECK(kernels::candidates_of(kernels::family("recurrent_gang"), {gru_case.graph, gru_case.graph.rops[0], vdevice, Precision::fp32})
+            .empty());
   CHECK_FALSE(estimate_of(gru_case, vdevice, Precision::fp32));
 
   const Case large = single("more units than the vEUs have rows for", {lstm, 2, 4, 500}, 1);
-  CHECK(kernels::family("recurrent_gang").candidates({large.graph, large.graph.rops[0], vdevice, Precision::fp32}).empty());
+  CHECK(kernels::candidates_of(kernels::family("recurrent_gang"), {large.graph, large.graph.rops[0], vdevice, Precision::fp32}).empty());
 
   Case changing = single("weights made at run time", {lstm, 2, 4, 5}, 1);
   changing.graph.tensor(changing.graph.rops[0].inputs[2]).role = Role::activation;
   CHECK_FALSE(estimate_of(changing, vdevice, Precision::fp32));
-  CHECK(kernels::family("recurrent_gang").candidates({changing.graph, changing.graph.rops[0], vdevice, Precision::fp32}).empty());
+  CHECK(kernels::candidates_of(kernels::family("recurrent_gang"), {changing.graph, changing.graph.rops[0], vdevice, Precision::fp32})
+            .empty());
 }
 
 // The packed words of 16 bits of a cell whose R begins with `values`, at `precision`; empty if it has weights of 32 bits.
@@ -156,7 +158,7 @@ std::vector<uint16_t> packed_16_bits(const std::vector<float>& values, Precision
   std::memcpy(data.data(), values.data(), values.size() * 4);
   r.data = std::make_shared<const Bytes>(data);
   const ShapedVDevice vdevice = vdevice_of(2, 40);
-  const auto rkernels = kernels::family("recurrent_gang").candidates({made.graph, rop, vdevice, precision});
+  const auto rkernels = kernels::candidates_of(kernels::family("recurrent_gang"), {made.graph, rop, vdevice, precision});
   REQUIRE(!rkernels.empty());
   const std::string kind = std::string(name_of(precision)) + " weights";
   if (rkernels[0].name.find(kind) == std::string::npos) return {};
@@ -198,8 +200,8 @@ TEST_CASE("a cell with a weight beyond the halves keeps floats at fp16") {
 TEST_CASE("the name of a gang says what has no place on chip") {
   const auto name_on = [](int64_t work_kbytes) {
     const Case made = single("name", {lstm, 3, 600, 40}, 1);
-    return kernels::family("recurrent_gang")
-        .candidates({made.graph, made.graph.rops[0], vdevice_of(3, work_kbytes), Precision::fp32})
+    return kernels::candidates_of(kernels::family("recurrent_gang"),
+                                  {made.graph, made.graph.rops[0], vdevice_of(3, work_kbytes), Precision::fp32})
         .at(0)
         .name;
   };
@@ -222,7 +224,7 @@ TEST_CASE("a stack on an H200 is spread over nearly all vEUs, and its time is th
   CHECK(estimate->us > 40);
   CHECK(estimate->us < 130);
   const std::vector<RKernel> rkernels =
-      kernels::family("recurrent_gang").candidates({stack.graph, stack.graph.rops[0], h200, Precision::fp32});
+      kernels::candidates_of(kernels::family("recurrent_gang"), {stack.graph, stack.graph.rops[0], h200, Precision::fp32});
   REQUIRE(!rkernels.empty());
   CHECK(rkernels[0].rtasks() <= h200.veus());
   CHECK(rkernels[0].rtasks() >= 100);

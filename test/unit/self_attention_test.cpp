@@ -123,7 +123,7 @@ ShapedVDevice small_device(bool wide = true) {
 }
 
 std::vector<RKernel> bodies_of(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("self_attention").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("self_attention"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 ShapedVDevice clusters() {

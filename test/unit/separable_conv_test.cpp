@@ -263,7 +263,7 @@ std::vector<std::string> problems_of(const std::vector<Case>& cases, const Heavy
 }
 
 std::vector<RKernel> offers(const Case& c, const ShapedVDevice& vdevice, Precision precision) {
-  return kernels::family("separable_conv").candidates({c.graph, c.graph.rops[0], vdevice, precision});
+  return kernels::candidates_of(kernels::family("separable_conv"), {c.graph, c.graph.rops[0], vdevice, precision});
 }
 
 // As a pass asks before tensors have places.

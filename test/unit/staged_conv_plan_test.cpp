@@ -28,8 +28,8 @@ Planned planned(int64_t channels, Precision precision) {
       {},
       {}};
   out.product = *kernels::product_of(out.c.graph, out.c.graph.rops[0]);
-  out.rkernels =
-      kernels::family("staged_conv").candidates({out.c.graph, out.c.graph.rops[0], read_vdevice("h200").with_inputs(), precision});
+  out.rkernels = kernels::candidates_of(kernels::family("staged_conv"),
+                                        {out.c.graph, out.c.graph.rops[0], read_vdevice("h200").with_inputs(), precision});
   return out;
 }
 
@@ -40,7 +40,8 @@ TEST_CASE("the sum of split k costs what its rows do") {
   for (const int64_t batch : {1, 8, 32}) {
     const Case c = narrowed(conv_case({.name = "dense", .in = {batch, 1024, 16, 8}, .out_channels = 768, .kernel = {1, 1}, .residual = 1}),
                             DType::f16, DType::f16);
-    for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       if (config.splits != 2) continue;
       const Phase& sum = rkernel.phases[1];
@@ -60,7 +61,8 @@ TEST_CASE("large tiles of one tap are taken with six blocks of channels beside e
   const auto beside = [&](int64_t kernel) {
     const Case c = conv_case({.name = "plan", .in = {1, 128, 64, 64}, .out_channels = 768, .kernel = {kernel, kernel}});
     std::set<std::pair<bool, int64_t>> found;  // large, blocks beside
-    for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       found.emplace(kernels::staged::shape_of(config).only_deep() && config.splits == 1, rkernel.phases[0].boxes->blocks_beside);
     }
@@ -118,7 +120,8 @@ TEST_CASE("chunks of inputs and of weights end with a batch of four where its bo
   const kernels::Product product = *kernels::product_of(c.graph, c.graph.rops[0]);
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   int batches = 0;
-  for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
+  for (const RKernel& rkernel :
+       kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
     const Config config = config_of(rkernel);
     const int64_t batch = batch_of(config), box = boxes_of_step(config);
     if (batch < 4 || batch * box > config.boxes_per_split || batch * box * bytes_of_box(product, config) > vdevice.input_stage_bytes)
@@ -139,7 +142,8 @@ TEST_CASE("few rows are offered in one more tile than copies least, many rows ar
     const Case c =
         narrowed(conv_case({.name = "dense", .in = {images, 768, 16, 8}, .out_channels = 768, .kernel = {1, 1}}), DType::f16, DType::f16);
     std::set<int64_t> found;
-    for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const Config config = config_of(rkernel);
       if (config.deep != 0 && shape_of(config).channels() == 64 && shape_of(config).pixels() == 64) found.insert(config.tile_w);
     }
@@ -160,7 +164,8 @@ TEST_CASE("where one-tap products are all that counts, stages of inputs have one
     const Case c =
         narrowed(conv_case({.name = "dense", .in = {1, k, 16, 8}, .out_channels = 768, .kernel = {1, 1}}), DType::f16, DType::f16);
     std::optional<Stages> found;
-    for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const Config config = config_of(rkernel);
       const kernels::staged::Shape& shape = shape_of(config);
       if (config.deep == 0 || shape.channels() != 64 || shape.pixels() != 64 || config.tile_w != 64 || config.splits != 1) continue;

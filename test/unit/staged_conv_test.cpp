@@ -191,7 +191,7 @@ std::vector<Case> narrow_cases(bool in, bool out, const ShapedVDevice& vdevice, 
   for (const Case& c : all) {
     Case narrow = narrowed(c, in ? dtype : DType::f32, out ? dtype : DType::f32);
     const Precision precision = dtype == DType::f16 ? Precision::fp16 : Precision::bf16;
-    if (!kernels::family("staged_conv").candidates({narrow.graph, narrow.graph.rops[0], vdevice, precision}).empty())
+    if (!kernels::candidates_of(kernels::family("staged_conv"), {narrow.graph, narrow.graph.rops[0], vdevice, precision}).empty())
       kept.push_back(std::move(narrow));
   }
   CHECK(kept.size() > 8);
@@ -214,7 +214,8 @@ TEST_CASE("to results of fp32 a residual of the inputs' 16 bits is added, withou
       const TensorId residual = c.graph.rops[0].epilogue.residual;
       if (!residual.valid()) continue;
       c = narrowed(narrowed(std::move(c), DType::f16, DType::f32), {residual}, DType::f16);
-      const std::vector<RKernel> found = kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+      const std::vector<RKernel> found =
+          kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16});
       for (const RKernel& rkernel : found) CHECK(kernels::staged::config_of(rkernel).splits == 1);
       if (!found.empty()) mixed.push_back(std::move(c));
     }
@@ -229,7 +230,8 @@ TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 a
   const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
   std::set<std::string> tiles, by_pairs, sums;
   for (const Case& c : narrow) {
-    for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
       if (config.deep != 0) tiles.insert(fmt::format("{}x{}", shape.channels(), shape.pixels()));
@@ -276,7 +278,7 @@ TEST_CASE("tiles of 128 channels in tf32 give the same, in as many rounds as the
   for (const ConvRow& row : rows) {
     wide.push_back(conv_case(row));
     for (const RKernel& rkernel :
-         kernels::family("staged_conv").candidates({wide.back().graph, wide.back().graph.rops[0], vdevice, Precision::tf32})) {
+         kernels::candidates_of(kernels::family("staged_conv"), {wide.back().graph, wide.back().graph.rops[0], vdevice, Precision::tf32})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
       if (config.deep == 0) continue;
@@ -302,7 +304,8 @@ std::vector<std::vector<float>> packed(const Exponent& exponent) {
   std::memcpy(data->data(), weights.data(), data->size());
   tensor.data = data;
   std::vector<std::vector<float>> out;
-  for (const RKernel& rkernel : kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], device(4), Precision::tf32})) {
+  for (const RKernel& rkernel :
+       kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], device(4), Precision::tf32})) {
     const Bytes bytes = kernels::family("staged_conv").pack(c.graph, c.graph.rops[0], rkernel, 0);
     out.emplace_back(bytes.size() / 4);
     std::memcpy(out.back().data(), bytes.data(), bytes.size());
@@ -334,7 +337,8 @@ TEST_CASE("every candidate fits the vDevices that copy boxes") {
   for (const std::string& name : builtin_vdevices()) {
     const ShapedVDevice vdevice = read_vdevice(name).with_inputs();
     for (const Case& c : cases()) {
-      const std::vector<RKernel> rkernels = kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
+      const std::vector<RKernel> rkernels =
+          kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], vdevice, Precision::tf32});
       INFO(name << " " << c.name);
       CHECK(rkernels.empty() == (vdevice.input_stages == 0));
       for (const RKernel& rkernel : rkernels) {
@@ -359,7 +363,7 @@ TEST_CASE("weights that fp16 cannot hold are those of a product in tf32") {
     auto data = std::make_shared<Bytes>(tensor.data->size());
     std::memcpy(data->data(), weights.data(), data->size());
     tensor.data = data;
-    const auto rkernels = kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], device(4), Precision::fp16});
+    const auto rkernels = kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], device(4), Precision::fp16});
     return !rkernels.empty() && std::all_of(rkernels.begin(), rkernels.end(), [&](const RKernel& rkernel) {
       return rkernel.config_value("precision") == static_cast<int64_t>(wanted);
     });
@@ -375,7 +379,7 @@ TEST_CASE("weights that fp16 cannot hold are those of a product in tf32") {
 
 TEST_CASE("what boxes cannot be cut from is not offered") {
   const auto count = [](const Case& c, Precision precision) {
-    return kernels::family("staged_conv").candidates({c.graph, c.graph.rops[0], device(4), precision}).size();
+    return kernels::candidates_of(kernels::family("staged_conv"), {c.graph, c.graph.rops[0], device(4), precision}).size();
   };
   const ConvRow good = {.name = "good", .in = {1, 16, 8, 8}, .out_channels = 16, .kernel = {3, 3}};
   CHECK(count(conv_case(good), Precision::tf32) > 0);

@@ -301,7 +301,7 @@ TEST_CASE("more dimensions of batches than the body loops over have no estimate"
   const Case c = maker.finish(Attention{1}, {q, k, v, bias}, maker.output({2, 2, 2, 2, 2, 1, 8}));
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   const kernels::Request request{c.graph, c.graph.rops[0], vdevice, Precision::fp32};
-  CHECK(kernels::family("attention_step").candidates(request).empty());
+  CHECK(kernels::candidates_of(kernels::family("attention_step"), request).empty());
   CHECK(!kernels::family("attention_step").estimate(request));
 }
 
