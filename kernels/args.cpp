@@ -37,6 +37,11 @@ RKernel one_phase(const std::string& name, decltype(RKernel::config) config, con
   return rkernel;
 }
 
+int64_t config_or(const RKernel& rkernel, std::string_view name, int64_t absent) {
+  const auto found = std::find_if(rkernel.config.begin(), rkernel.config.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == rkernel.config.end() ? absent : found->second;
+}
+
 void add_args(Phase& phase, const std::vector<Arg>& args) { phase.args.insert(phase.args.end(), args.begin(), args.end()); }
 
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size) {

@@ -2,8 +2,10 @@
 // ways to begin a phase and to make a rKernel of one.
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -16,6 +18,31 @@ Phase body_phase(const std::string& header, const std::string& body, const std::
 void set_body(Phase& phase, const std::string& header, const std::string& body, const std::string& args_type);
 inline std::string name_of_body(const Phase& phase) { return phase.body.substr(4); }  // "pool": without the namespace rk
 RKernel one_phase(const std::string& name, decltype(RKernel::config) config, const Phase& phase);
+
+// What the rKernel's config holds under a name; `absent` if it has no such entry.
+int64_t config_or(const RKernel& rkernel, std::string_view name, int64_t absent);
+
+// A number of a family's struct, as the config of a RKernel holds it.
+template <class Plan>
+struct ConfigField {
+  const char* name;
+  int64_t Plan::*member;
+  bool left_out_if_zero = false;
+};
+template <class Plan, size_t N>
+decltype(RKernel::config) to_config(const Plan& plan, const ConfigField<Plan> (&fields)[N]) {
+  decltype(RKernel::config) config;
+  for (const auto& [name, member, left_out] : fields) {
+    if (!left_out || plan.*member != 0) config.emplace_back(name, plan.*member);
+  }
+  return config;
+}
+template <class Plan, size_t N>
+Plan from_config(const RKernel& rkernel, const ConfigField<Plan> (&fields)[N]) {
+  Plan plan;
+  for (const auto& [name, member, left_out] : fields) plan.*member = left_out ? config_or(rkernel, name, 0) : rkernel.config_value(name);
+  return plan;
+}
 
 inline ArgValue arg(int64_t value) { return ArgValue{value}; }
 inline ArgValue arg(const TensorArg& value) { return ArgValue{value}; }
@@ -63,6 +90,13 @@ const char* value_type(DType dtype);                           // "float", "rk::
 void add_value_types(Phase& phase, DType in, DType out);       // template arguments In and Out, as far as they are not float
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
+// The bytes of numbers, as Family::pack returns them.
+template <class Number>
+Bytes packed_bytes(const std::vector<Number>& numbers) {
+  Bytes bytes(numbers.size() * sizeof(Number));
+  if (!bytes.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
 // Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.
 void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values);
 

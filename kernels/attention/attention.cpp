@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -444,10 +443,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const Heads heads = heads_of(graph, rop);
   const std::vector<int32_t> table = table_of(graph, rop);
   const int64_t groups = rkernel.config_value("groups"), blocks = heads.blocks(groups), rows = groups * kRows;
-  const auto& config = rkernel.config;
-  const auto units = std::find_if(config.begin(), config.end(), [](const auto& entry) { return entry.first == "units"; });
-  if (units != config.end()) {
-    for (int64_t unit = index * units->second; unit < std::min((index + 1) * units->second, heads.all() * blocks); ++unit) {
+  if (const int64_t units = config_or(rkernel, "units", 0); units > 0) {
+    for (int64_t unit = index * units; unit < std::min((index + 1) * units, heads.all() * blocks); ++unit) {
       const int64_t row = unit % blocks * rows;
       append_head(graph, heads, table, unit / blocks, row, std::min(row + rows, heads.queries), out);
     }
@@ -473,12 +470,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }
 
-Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
-  const std::vector<int32_t> table = table_of(graph, rop);
-  Bytes bytes(table.size() * sizeof(int32_t));
-  if (!table.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
-  return bytes;
-}
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) { return packed_bytes(table_of(graph, rop)); }
 
 }  // namespace
 

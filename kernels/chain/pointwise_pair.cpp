@@ -118,20 +118,14 @@ struct Config {
   int64_t warps_k(size_t l) const { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(kWarps / warps_m(l)))); }
 };
 
-std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"precision", c.precision},
-          {"nt", c.nt},
-          {"blocks", c.blocks},
-          {"warps_first", c.warps_first},
-          {"warps_second", c.warps_second},
-          {"chunk_bytes", c.chunk_bytes},
-          {"boxes_per_chunk", c.boxes_per_chunk}};
-}
-Config config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("precision"),    value("nt"),          value("blocks"),         value("warps_first"),
-          value("warps_second"), value("chunk_bytes"), value("boxes_per_chunk")};
-}
+constexpr ConfigField<Config> kConfig[] = {{"precision", &Config::precision},
+                                           {"nt", &Config::nt},
+                                           {"blocks", &Config::blocks},
+                                           {"warps_first", &Config::warps_first},
+                                           {"warps_second", &Config::warps_second},
+                                           {"chunk_bytes", &Config::chunk_bytes},
+                                           {"boxes_per_chunk", &Config::boxes_per_chunk}};
+Config config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
 int64_t tile_bytes(const Pair& p) { return rk::kWarp * (p.narrow ? rk::kStagedNarrow : rk::kStagedTf32).words * 4; }
 
@@ -382,7 +376,7 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
 RKernel rkernel_of(const Request& request, const Pair& p, const Config& c) {
   const std::string name = fmt::format("pointwise_pair_{}<{} pixels, {} and {} channels>", name_of(static_cast<Precision>(c.precision)),
                                        c.pixels(), p.channels(0), block_channels(p, c));
-  return one_phase(name, to_pairs(c), phase_of(request, p, c));
+  return one_phase(name, to_config(c, kConfig), phase_of(request, p, c));
 }
 
 // The precision of the products: x in fp32 is multiplied in tf32, whatever the program's. None where fp16 cannot hold the weights.

@@ -11,6 +11,7 @@
 #include "compiler/passes/row_products.h"
 #include "compiler/passes/view_strides.h"
 #include "compiler/passes/views/window_heads.h"
+#include "kernels/args.h"
 #include "kernels/chain/numbers.cuh"
 #include "kernels/chain/self_attention.h"
 
@@ -162,9 +163,7 @@ class SelfFusion {
   TensorId counted_rows() {
     std::vector<int64_t> numbers(static_cast<size_t>(match_.rows));
     std::iota(numbers.begin(), numbers.end(), int64_t{0});
-    Bytes bytes(numbers.size() * sizeof(int64_t));
-    std::memcpy(bytes.data(), numbers.data(), bytes.size());
-    return add_constant(graph_, name_ + ".table", DType::i64, {match_.windows, match_.window_rows}, std::move(bytes));
+    return add_constant(graph_, name_ + ".table", DType::i64, {match_.windows, match_.window_rows}, packed_bytes(numbers));
   }
   // Queries, keys and values, [heads,rows,size], of the product's columns.
   std::vector<TensorId> heads_of(TensorId product) {

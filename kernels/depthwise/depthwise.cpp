@@ -1,6 +1,5 @@
 // Host side of depthwise.cuh and depthwise_strips.cuh.
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/args.h"
 #include "kernels/family.h"
@@ -295,9 +294,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>(t * pitch_of(channels) + c)] = from[c * taps + t];
   }
-  Bytes bytes(packed.size() * sizeof(float));
-  std::memcpy(bytes.data(), packed.data(), bytes.size());
-  return bytes;
+  return packed_bytes(packed);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <optional>
 
 #include "compiler/ir/fused.h"
@@ -216,9 +215,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
     for (int64_t tap = 0; tap < kAllTaps; ++tap) to[tap * t.channels()] = weights[c * kAllTaps + tap];
     if (bias != nullptr) to[kAllTaps * t.channels()] = bias[c];
   }
-  Bytes bytes(packed.size() * sizeof(float));
-  std::memcpy(bytes.data(), packed.data(), bytes.size());
-  return bytes;
+  return packed_bytes(packed);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

@@ -233,9 +233,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
     const int64_t narrow = vector_elements(graph, rop) / 4;
     for (int32_t& entry : tables) entry = entry == kOutside ? entry : static_cast<int32_t>(entry / narrow);
   }
-  Bytes bytes(tables.size() * sizeof(int32_t));
-  if (!bytes.empty()) std::memcpy(bytes.data(), tables.data(), bytes.size());
-  return bytes;
+  return packed_bytes(tables);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

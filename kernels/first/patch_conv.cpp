@@ -20,25 +20,18 @@ namespace {
 
 constexpr int64_t kMostChannels = 4;  // of the input; with more channels implicit_gemm, which gathers vectors of channels, is better
 
-std::vector<std::pair<std::string, int64_t>> to_pairs(const PatchPlan& c) {
-  return {{"m_tiles", c.m_tiles},
-          {"n_tiles", c.n_tiles},
-          {"warps_m", c.warps_m},
-          {"warps_k", c.warps_k},
-          {"cell", c.cell},
-          {"plain", c.plain},
-          {"tile_h", c.tile_h},
-          {"tile_w", c.tile_w},
-          {"pitch", c.pitch},
-          {"chunk_steps", c.chunk_steps},
-          {"part_pixels", c.part_pixels}};
-}
-
-PatchPlan config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("m_tiles"), value("n_tiles"), value("warps_m"), value("warps_k"),     value("cell"),       value("plain"),
-          value("tile_h"),  value("tile_w"),  value("pitch"),   value("chunk_steps"), value("part_pixels")};
-}
+constexpr ConfigField<PatchPlan> kConfig[] = {{"m_tiles", &PatchPlan::m_tiles},
+                                              {"n_tiles", &PatchPlan::n_tiles},
+                                              {"warps_m", &PatchPlan::warps_m},
+                                              {"warps_k", &PatchPlan::warps_k},
+                                              {"cell", &PatchPlan::cell},
+                                              {"plain", &PatchPlan::plain},
+                                              {"tile_h", &PatchPlan::tile_h},
+                                              {"tile_w", &PatchPlan::tile_w},
+                                              {"pitch", &PatchPlan::pitch},
+                                              {"chunk_steps", &PatchPlan::chunk_steps},
+                                              {"part_pixels", &PatchPlan::part_pixels}};
+PatchPlan config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
 // The steps of a convolution whose pixels are normalised along their channels: Conv, Transpose to rows, and Normalize, or, with the pixels
 // in another order, Conv, Transpose, Reshapes to a matrix, and Normalize of rows by a table. Else none.
@@ -389,7 +382,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
   RKernel rkernel;
   rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
                              c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
-  rkernel.config = to_pairs(c);
+  rkernel.config = to_config(c, kConfig);
   if (steps) add_steps(*steps, rkernel);
   rkernel.phases = {phase};
   return rkernel;

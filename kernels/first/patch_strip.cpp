@@ -30,14 +30,12 @@ struct StripPlan {
   int64_t block() const { return warps_n * warp_channels(); }
 };
 
-std::vector<std::pair<std::string, int64_t>> to_pairs(const StripPlan& c) {
-  return {{"precision", c.precision}, {"cell", c.cell},           {"warps_n", c.warps_n}, {"tile_h", c.tile_h},
-          {"tile_w", c.tile_w},       {"row_cells", c.row_cells}, {"turns", c.turns}};
-}
-StripPlan config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("precision"), value("cell"), value("warps_n"), value("tile_h"), value("tile_w"), value("row_cells"), value("turns")};
-}
+constexpr ConfigField<StripPlan> kConfig[] = {
+    {"precision", &StripPlan::precision}, {"cell", &StripPlan::cell},     {"warps_n", &StripPlan::warps_n},
+    {"tile_h", &StripPlan::tile_h},       {"tile_w", &StripPlan::tile_w}, {"row_cells", &StripPlan::row_cells},
+    {"turns", &StripPlan::turns},
+};
+StripPlan config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
@@ -272,7 +270,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const StripPlan& c)
   phase.cost = cost_of(request.vdevice, p, c, values);
   const std::string name = fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles>", name_of(static_cast<Precision>(c.precision)),
                                        c.tile_h, c.tile_w, c.block(), c.turns);
-  return one_phase(name, to_pairs(c), phase);
+  return one_phase(name, to_config(c, kConfig), phase);
 }
 
 // Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.

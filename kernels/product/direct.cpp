@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/args.h"
 #include "kernels/family.h"
@@ -97,9 +96,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
       for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>((t * channels + c) * outputs + m)] = *from++;
     }
   }
-  Bytes bytes(packed.size() * sizeof(float));
-  std::memcpy(bytes.data(), packed.data(), bytes.size());
-  return bytes;
+  return packed_bytes(packed);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

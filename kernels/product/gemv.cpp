@@ -52,10 +52,8 @@ Blocks blocks_of(const Product& p, const Config& c) {
 
 // One turn is not written down: records of measurements know rKernels by their config.
 Config config_of(const RKernel& rkernel) {
-  const auto is_turns = [](const std::pair<std::string, int64_t>& entry) { return entry.first == "turns"; };
-  const auto turns = std::find_if(rkernel.config.begin(), rkernel.config.end(), is_turns);
   return {rkernel.config_value("columns"), rkernel.config_value("chunk_k"), rkernel.config_value("narrow") != 0,
-          turns == rkernel.config.end() ? 1 : turns->second};
+          config_or(rkernel, "turns", 1)};
 }
 
 // The product: the last of several steps, else the rOperator.

@@ -88,8 +88,7 @@ std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
 }
 
 std::optional<RowTile> row_tile_of(const ROperator& rop, const Product& p, const RKernel& rkernel) {
-  const auto is_row = [](const std::pair<std::string, int64_t>& entry) { return entry.first == "row_groups"; };
-  if (std::none_of(rkernel.config.begin(), rkernel.config.end(), is_row)) return std::nullopt;
+  if (config_or(rkernel, "row_groups", 0) == 0) return std::nullopt;
   return RowTile{.columns = rkernel.config_value("columns"),
                  .groups = rkernel.config_value("row_groups"),
                  .pieces = rkernel.config_value("row_pieces"),

@@ -43,23 +43,16 @@ Blocks blocks_of(const Product& p, const Config& c) {
           ceil_div(c.steps_per_split, c.chunk_steps)};
 }
 
-std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"tf32", c.tf32},
-          {"block_m", c.block_m},
-          {"block_n", c.block_n},
-          {"k_groups", c.k_groups},
-          {"splits", c.splits},
-          {"steps_per_split", c.steps_per_split},
-          {"chunk_steps", c.chunk_steps},
-          {"gather", c.gather},
-          {"sum_rows", c.sum_rows}};
-}
-
-Config config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("tf32"),        value("block_m"), value("block_n"), value("k_groups"), value("splits"), value("steps_per_split"),
-          value("chunk_steps"), value("gather"),  value("sum_rows")};
-}
+constexpr ConfigField<Config> kConfig[] = {{"tf32", &Config::tf32},
+                                           {"block_m", &Config::block_m},
+                                           {"block_n", &Config::block_n},
+                                           {"k_groups", &Config::k_groups},
+                                           {"splits", &Config::splits},
+                                           {"steps_per_split", &Config::steps_per_split},
+                                           {"chunk_steps", &Config::chunk_steps},
+                                           {"gather", &Config::gather},
+                                           {"sum_rows", &Config::sum_rows}};
+Config config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
 // --- packed data: ring blocks, taps, bias ------------------------------------------------------------------------------
 
@@ -250,7 +243,7 @@ bool is_worth_splitting(const ShapedVDevice& vdevice, int64_t tiles, int64_t ste
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t a_stages) {
   const std::string name = fmt::format("implicit_gemm_{}<{}x{}{}>", c.tf32 != 0 ? "tf32" : "fp32", c.block_m, c.block_n,
                                        c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
-  RKernel rkernel = one_phase(name, to_pairs(c), product_phase(request, p, c, a_stages));
+  RKernel rkernel = one_phase(name, to_config(c, kConfig), product_phase(request, p, c, a_stages));
   if (c.splits > 1) {
     rkernel.phases.push_back(sum_phase(request, p, c.splits, c.sum_rows));
     rkernel.scratch_elements = c.splits * p.rows() * partial_pitch(p);

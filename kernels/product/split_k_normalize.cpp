@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <tuple>
 #include <vector>
 
@@ -139,9 +138,7 @@ Bytes pack_normalize(const Graph& graph, const ROperator& rop, const Product& pr
   std::vector<float> values = bias_of(graph, product);
   append_columns(graph, scale_of(rop), product.channels, 1, values);
   append_columns(graph, shift_of(rop), product.channels, 0, values);
-  Bytes bytes(values.size() * 4);
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
+  return packed_bytes(values);
 }
 
 void normalize_accesses(const Graph& graph, const ROperator& rop, const Product& product, int64_t splits, int64_t rows_per_rtask,

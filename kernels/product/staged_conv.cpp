@@ -228,7 +228,7 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
                                  : "",
                   c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "",
                   keeps_rounded(request.rop) ? ", rounded" : "");
-  RKernel rkernel = one_phase(name, to_pairs(c), product_phase(request, p, c));
+  RKernel rkernel = one_phase(name, to_config(c), product_phase(request, p, c));
   if (c.has_second_phase()) {
     std::optional<Phase> second = c.normalized != 0 ? normalize_phase(request, p, c.splits) : sum_phase(request, p, c.splits, c.sum_rows);
     if (!second) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/args.h"
 #include "kernels/tile/product_phases.h"
 
 namespace tamp::kernels::staged {
@@ -32,44 +33,32 @@ bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner,
   return true;
 }
 
+constexpr ConfigField<Config> kConfig[] = {{"precision", &Config::precision},
+                                           {"shape", &Config::shape},
+                                           {"tile_w", &Config::tile_w},
+                                           {"tile_h", &Config::tile_h},
+                                           {"splits", &Config::splits},
+                                           {"boxes_per_split", &Config::boxes_per_split},
+                                           {"boxes_per_chunk", &Config::boxes_per_chunk},
+                                           {"chunk_steps", &Config::chunk_steps},
+                                           {"sum_rows", &Config::sum_rows},
+                                           {"team_boxes", &Config::team_boxes},
+                                           {"narrow", &Config::narrow, true},
+                                           {"deep", &Config::deep, true},
+                                           {"stage_steps", &Config::stage_steps, true},
+                                           {"pairs", &Config::pairs, true},
+                                           {"sums", &Config::sums, true},
+                                           {"normalized", &Config::normalized, true},
+                                           {"parts", &Config::parts, true},
+                                           {"moments", &Config::moments, true},
+                                           {"cluster", &Config::cluster, true}};
+
 }  // namespace
 
 std::span<const Shape> shapes() { return kShapes; }
 
-std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  std::vector<std::pair<std::string, int64_t>> pairs = {{"precision", c.precision},
-                                                        {"shape", c.shape},
-                                                        {"tile_w", c.tile_w},
-                                                        {"tile_h", c.tile_h},
-                                                        {"splits", c.splits},
-                                                        {"boxes_per_split", c.boxes_per_split},
-                                                        {"boxes_per_chunk", c.boxes_per_chunk},
-                                                        {"chunk_steps", c.chunk_steps},
-                                                        {"sum_rows", c.sum_rows},
-                                                        {"team_boxes", c.team_boxes}};
-  if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
-  if (c.deep != 0) pairs.emplace_back("deep", c.deep);
-  if (c.stage_steps != 0) pairs.emplace_back("stage_steps", c.stage_steps);
-  if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
-  if (c.sums != 0) pairs.emplace_back("sums", c.sums);
-  if (c.normalized != 0) pairs.emplace_back("normalized", c.normalized);
-  if (c.parts != 0) pairs.emplace_back("parts", c.parts);
-  if (c.moments != 0) pairs.emplace_back("moments", c.moments);
-  if (c.cluster != 0) pairs.emplace_back("cluster", c.cluster);
-  return pairs;
-}
-
-Config config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  const auto flag = [&](const char* key) {
-    const auto found = std::find_if(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; });
-    return found == rkernel.config.end() ? 0 : found->second;
-  };
-  return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
-          value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep"),
-          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized"),  flag("parts"),   flag("moments"),
-          flag("cluster")};
-}
+decltype(RKernel::config) to_config(const Config& c) { return kernels::to_config(c, kConfig); }
+Config config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }

@@ -71,7 +71,7 @@ struct Config {
 
   bool has_second_phase() const { return splits > 1 && cluster == 0; }  // which adds up partial sums
 };
-std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
+decltype(RKernel::config) to_config(const Config& c);
 Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);

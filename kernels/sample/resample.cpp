@@ -155,9 +155,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
       taps.push_back(tap);
     }
   }
-  Bytes bytes(taps.size() * sizeof(Tap));
-  std::memcpy(bytes.data(), taps.data(), bytes.size());
-  return bytes;
+  return packed_bytes(taps);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {

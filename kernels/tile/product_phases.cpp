@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/args.h"
 #include "kernels/narrow.h"
 #include "kernels/tile/numbers.cuh"
 #include "kernels/vectors.h"
@@ -144,9 +145,7 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
 Bytes pack_sum(const Graph& graph, const Product& p) {
   if (!has_bias(p)) return {};
   const std::vector<float> bias = padded_bias(graph, p, 1, ceil_div(p.groups * p.channels, kSumColumns) * kSumColumns);
-  Bytes bytes(bias.size() * 4);
-  std::memcpy(bytes.data(), bias.data(), bytes.size());
-  return bytes;
+  return packed_bytes(bias);
 }
 
 Region partial_rows(const Product& p, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end) {
