@@ -83,9 +83,4 @@ void append_share(const Graph& graph, const ROperator& rop, const RKernel& rkern
   append_runs(loop, 0, made, graph.tensor(made).place.offset, index * per_rtask, end, writes);
 }
 
-void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out) {
-  append_share(graph, rop, rkernel, loop, index, out.writes);
-  for (const TensorId id : reads_of(rop)) append_whole(graph, id, out.reads);
-}
-
 }  // namespace tamp::kernels

@@ -33,13 +33,11 @@ int64_t elements_per_rtask(const Request& request, int64_t elements);
 // The share of the result that a rTask of `elements_per_rtask` (config) writes, in the order of the loop's operand 0.
 void append_share(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index,
                   std::vector<Region>& writes);
-// That share and all of the inputs, which is what a rTask of a typed_rkernel touches.
-void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
-
-// Family::accesses where the loop is a function of the rOperator.
+// Family::accesses where a rTask touches that share and all of the inputs, and the loop is a function of the rOperator.
 template <Loop (*loop_of)(const Graph&, const ROperator&)>
 void loop_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+  append_share(graph, rop, rkernel, loop_of(graph, rop), index, out.writes);
+  for (const TensorId id : reads_of(rop)) append_whole(graph, id, out.reads);
 }
 
 }  // namespace tamp::kernels

@@ -1,6 +1,7 @@
 #include "kernels/args.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -20,6 +21,12 @@ static_assert(static_cast<int>(Activation::none) == rk::kNone && static_cast<int
 Phase body_phase(const std::string& header, const std::string& body, const std::string& args_type) {
   Phase phase;
   set_body(phase, header, body, args_type);
+  return phase;
+}
+
+Phase early_phase(const std::string& header, const std::string& body, const std::string& args_type) {
+  Phase phase = body_phase(header, body, args_type);
+  phase.awaits_inputs = true;
   return phase;
 }
 
@@ -43,6 +50,8 @@ int64_t config_or(const RKernel& rkernel, std::string_view name, int64_t absent)
 }
 
 void add_args(Phase& phase, const std::vector<Arg>& args) { phase.args.insert(phase.args.end(), args.begin(), args.end()); }
+
+ArgValue log2_arg(int64_t power_of_two) { return arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(power_of_two)))); }
 
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size) {
   TAMP_CHECK(size == 0 || values.size() <= size, "array argument of " + std::to_string(values.size()) + " values");

@@ -13,8 +13,10 @@
 
 namespace tamp::kernels {
 
-// A phase that runs a body, e.g. "kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs"; set_body makes a phase one that does.
+// A phase that runs a body, e.g. "kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs". early_phase: one that awaits its inputs itself
+// (Phase::awaits_inputs). set_body makes a phase one that runs another body.
 Phase body_phase(const std::string& header, const std::string& body, const std::string& args_type);
+Phase early_phase(const std::string& header, const std::string& body, const std::string& args_type);
 void set_body(Phase& phase, const std::string& header, const std::string& body, const std::string& args_type);
 inline std::string name_of_body(const Phase& phase) { return phase.body.substr(4); }  // "pool": without the namespace rk
 RKernel one_phase(const std::string& name, decltype(RKernel::config) config, const Phase& phase);
@@ -48,6 +50,7 @@ inline ArgValue arg(int64_t value) { return ArgValue{value}; }
 inline ArgValue arg(const TensorArg& value) { return ArgValue{value}; }
 inline ArgValue float_arg(float value) { return ArgValue{static_cast<double>(value)}; }
 inline ArgValue divisor_arg(int64_t divisor) { return ArgValue{DivisorArg{divisor}}; }
+ArgValue log2_arg(int64_t power_of_two);
 inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
 
 // That a body can take or leave a placed tensor as words (Phase::may_await, Phase::may_publish).

@@ -140,6 +140,23 @@ void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offs
   });
 }
 
+void append_matrix(const Graph& graph, TensorId id, const Loop& matrices, size_t operand, MatrixStrides strides, int64_t matrix,
+                   const MatrixPart& part, std::vector<Region>& regions) {
+  if (!id.valid()) return;
+  Loop nest = matrices;
+  nest.push_back({part.row_end, std::vector<int64_t>(operand + 1, strides.row)});
+  nest.push_back({part.column_end, std::vector<int64_t>(operand + 1, strides.column)});
+  std::vector<int64_t> low(matrices.size()), high(matrices.size());
+  for (size_t d = matrices.size(); d-- > 0;) {
+    low[d] = matrix % matrices[d].extent;
+    high[d] = low[d] + 1;
+    matrix /= matrices[d].extent;
+  }
+  low.insert(low.end(), {part.row, part.column});
+  high.insert(high.end(), {part.row_end, part.column_end});
+  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
+}
+
 void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high,
                 std::vector<Region>& regions) {
   append_upwards(graph.tensor(id), low, high, id, regions);

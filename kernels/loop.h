@@ -46,6 +46,16 @@ void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offs
 // Appends the memory that the operand touches in the box [low, high) of the nest.
 void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, const std::vector<int64_t>& low,
                      const std::vector<int64_t>& high, std::vector<Region>& regions);
+// Strides of a matrix, and rows [row, row_end) and columns [column, column_end) of it.
+struct MatrixStrides {
+  int64_t row = 0, column = 0;
+};
+struct MatrixPart {
+  int64_t row, row_end, column, column_end;
+};
+// A part of matrix number `matrix` of an operand whose matrices lie in the nest; nothing if the operand is none.
+void append_matrix(const Graph& graph, TensorId id, const Loop& matrices, size_t operand, MatrixStrides strides, int64_t matrix,
+                   const MatrixPart& part, std::vector<Region>& regions);
 // The box [low, high) of a placed tensor, in logical coordinates.
 void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high,
                 std::vector<Region>& regions);

@@ -44,6 +44,11 @@ uint16_t half_bits(float x) {
 
 uint16_t half_of(float x) { return half_bits(x); }
 
+uint32_t narrow_pair(Precision precision, float low, float high) {
+  if (precision == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
+  return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
+}
+
 void halves_of(const float* values, int64_t count, float factor, uint16_t* halves) {
   for (int64_t i = 0; i < count; ++i) halves[i] = half_bits(values[i] * factor);
 }

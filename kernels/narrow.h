@@ -17,6 +17,8 @@ inline bool has_narrow_activations(Precision precision) { return precision == Pr
 // To nearest, ties to even; NaN stays NaN, a value that is too large becomes infinite.
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
+// Two of them in a word, halves or bfloats as the precision says; `low` is first in memory.
+uint32_t narrow_pair(Precision precision, float low, float high);
 // Of `count` values times `factor`, faster than one by one.
 void halves_of(const float* values, int64_t count, float factor, uint16_t* halves);
 float float_of_half(uint16_t half);

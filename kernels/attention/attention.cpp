@@ -1,7 +1,6 @@
 // Host side of attention.cuh, attention_rows.cuh, attention_once.cuh and attention_few.cuh.
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -14,10 +13,6 @@ namespace {
 constexpr size_t kBatchRank = rk::kAttentionBatchRank;
 constexpr int64_t kRows = rk::kAttentionRows;
 enum Operand : size_t { kOut, kQ, kK, kV, kBias, kTable, kOperands };
-
-struct MatrixStrides {
-  int64_t row = 0, column = 0;
-};
 
 struct Heads {
   std::array<TensorId, kOperands> tensors;  // the bias and the table may be none
@@ -95,21 +90,17 @@ std::vector<int32_t> table_of(const Graph& graph, const ROperator& rop) {
   return out;
 }
 
-// Whether a row is whole groups of four aligned elements.
-bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
+// Whether a row is whole, aligned groups of so many elements.
+bool is_groups(const Graph& graph, const Heads& heads, Operand operand, int64_t of_group) {
   const auto [row, column] = heads.strides[operand];
   const Tensor& tensor = graph.tensor(heads.tensors[operand]);
-  if (column != 1 || row % 4 != 0 || tensor.shape.back() % 4 != 0 || tensor.place.offset % 4 != 0) return false;
-  return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+  if (column != 1 || row % of_group != 0 || tensor.shape.back() % of_group != 0 || tensor.place.offset % of_group != 0) return false;
+  return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % of_group == 0; });
 }
-
-// Whether a row is whole, aligned cells of 16 bytes.
+bool is_vector(const Graph& graph, const Heads& heads, Operand operand) { return is_groups(graph, heads, operand, 4); }
+// The same of cells of 16 bytes.
 bool is_cells(const Graph& graph, const Heads& heads, Operand operand) {
-  const auto [row, column] = heads.strides[operand];
-  const Tensor& tensor = graph.tensor(heads.tensors[operand]);
-  const int64_t of_cell = 16 / bytes_of(tensor.dtype);
-  if (column != 1 || row % of_cell != 0 || tensor.shape.back() % of_cell != 0 || tensor.place.offset % of_cell != 0) return false;
-  return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % of_cell == 0; });
+  return is_groups(graph, heads, operand, 16 / bytes_of(graph.tensor(heads.tensors[operand]).dtype));
 }
 
 int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, heads.values), 32) * 32; }
@@ -181,7 +172,7 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
                            {"bias_m", arg(heads.strides[kBias].row)},
                            {"bias_n", arg(heads.strides[kBias].column)},
                            {"blocks", divisor_arg(heads.blocks(groups))},
-                           {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
+                           {"groups_log2", log2_arg(groups)},
                            {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale)},
                            {"weightless", arg(static_cast<int64_t>(std::get<Attention>(request.rop.attrs).weightless))}};
   if (heads.has_table()) args.insert(args.end(), {{"table", ArgValue{PackedArg{0}}}, {"table_batch", batch(kTable)}});
@@ -211,8 +202,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const int64_t size = padded_size(heads);
   const auto vector = [&](Operand operand) { return is_vector(request.graph, heads, operand); };
   const bool is_vectors = vector(kOut) && vector(kQ) && vector(kK) && vector(kV);
-  Phase phase = body_phase("kernels/attention/attention.cuh", "rk::attention", "rk::AttentionArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention.cuh", "rk::attention", "rk::AttentionArgs");
   const bool is_whole = is_vectors && heads.size == size && heads.values == size;
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", is_whole     ? "rk::kWholeVectors"
@@ -275,8 +265,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
                              turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(shape.stage_keys()) * key_cycles);
   const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(of_rtask) * head_cycles +
                         static_cast<double>(of_rtask - 1) * d.cost("attention.rows.head_cycles");
-  Phase phase = body_phase("kernels/attention/attention_rows.cuh", "rk::attention_rows", "rk::AttentionArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention_rows.cuh", "rk::attention_rows", "rk::AttentionArgs");
   phase.template_args = {{"kSize", std::to_string(shape.size)},
                          {"kTiles", std::to_string(shape.tiles)},
                          {"kBias", name_of(shape.bias)},
@@ -300,8 +289,7 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
   const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
                         static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
                         (bias == rk::kBiasOfScores ? d.cost("attention.once.bias_cycles") : 0);
-  Phase phase = body_phase("kernels/attention/attention_once.cuh", "rk::attention_once", "rk::AttentionArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention_once.cuh", "rk::attention_once", "rk::AttentionArgs");
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kTiles", std::to_string(tiles)},
                          {"kGroups", std::to_string(groups)},
@@ -337,8 +325,7 @@ RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units
   const bool known = added.valid() && request.graph.tensor(added).role == Role::constant;
   const double cycles = d.cost("attention.few.fixed_cycles") + static_cast<double>(groups) * d.cost("attention.few.group_cycles") +
                         static_cast<double>(units) * d.cost("attention.few.unit_cycles");
-  Phase phase = body_phase("kernels/attention/attention_few.cuh", "rk::attention_few", "rk::AttentionArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention_few.cuh", "rk::attention_few", "rk::AttentionArgs");
   phase.template_args = {{"kGroups", std::to_string(groups)},
                          {"kBias", name_of(bias)},
                          {"kKnownBias", known ? "true" : "false"},
@@ -401,20 +388,8 @@ std::vector<RKernel> offers(const Request& request) {
 // Rows [row, row_end) of matrix number `batch` of an operand with `columns` columns.
 void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int64_t batch, int64_t row, int64_t row_end, int64_t columns,
                    std::vector<Region>& regions) {
-  const TensorId id = heads.tensors[operand];
-  if (!id.valid()) return;
-  Loop nest = heads.batch;
-  nest.push_back({row_end, std::vector<int64_t>(kOperands, heads.strides[operand].row)});
-  nest.push_back({columns, std::vector<int64_t>(kOperands, heads.strides[operand].column)});
-  std::vector<int64_t> low, high;
-  for (size_t d = heads.batch.size(); d-- > 0;) {
-    low.insert(low.begin(), batch % heads.batch[d].extent);
-    high.insert(high.begin(), low.front() + 1);
-    batch /= heads.batch[d].extent;
-  }
-  low.insert(low.end(), {row, 0});
-  high.insert(high.end(), {row_end, columns});
-  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
+  const MatrixPart part{row, row_end, 0, columns};
+  kernels::append_matrix(graph, heads.tensors[operand], heads.batch, operand, heads.strides[operand], batch, part, regions);
 }
 
 // The same of Q, K, V or Y, whose rows a table may name: neighbours among them are one box.

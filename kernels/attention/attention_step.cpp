@@ -294,8 +294,7 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
     return kind == BufferKind::input || kind == BufferKind::constant;
   };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  Phase phase = body_phase("kernels/attention/attention_step.cuh", "rk::attention_step", "rk::AttentionStepArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention_step.cuh", "rk::attention_step", "rk::AttentionStepArgs");
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
                          {"kTurned", flag(step.turns())},
@@ -330,8 +329,7 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
 
 Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
   const int64_t size = step.padded();
-  Phase phase = body_phase("kernels/attention/attention_step.cuh", "rk::attention_step_sum", "rk::AttentionStepArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/attention/attention_step.cuh", "rk::attention_step_sum", "rk::AttentionStepArgs");
   phase.template_args = {{"kSize", std::to_string(size)}, {"WORDS", "0"}};
   phase.may_publish = {words_use(request.graph, step.tensors[kOut], rk::kStepOutBit, "rk::kStepOutWords")};
   if (is_narrow(type_of(request.graph, step, kOut)))
@@ -370,25 +368,6 @@ std::vector<RKernel> offers(const Request& request) {
   return rkernels;
 }
 
-// Rows [row, row_end) and columns [column, column_end) of matrix number `batch` of an operand.
-void append_part(const Graph& graph, const Step& step, StepOperand operand, int64_t batch, std::array<int64_t, 2> rows,
-                 std::array<int64_t, 2> columns, std::vector<Region>& regions) {
-  const TensorId id = step.tensors[operand];
-  if (!id.valid() || rows[0] >= rows[1]) return;
-  Loop nest = step.batch;
-  nest.push_back({rows[1], std::vector<int64_t>(kOperands, step.rows[operand])});
-  nest.push_back({columns[1], std::vector<int64_t>(kOperands, step.columns[operand])});
-  std::vector<int64_t> low(step.batch.size()), high(step.batch.size());
-  for (size_t d = step.batch.size(); d-- > 0;) {
-    low[d] = batch % step.batch[d].extent;
-    high[d] = low[d] + 1;
-    batch /= step.batch[d].extent;
-  }
-  low.insert(low.end(), {rows[0], columns[0]});
-  high.insert(high.end(), {rows[1], columns[1]});
-  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
-}
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const std::optional<Step> step = step_of(graph, rop);
   TAMP_CHECK(step.has_value(), "attention_step of '" + rop.name + "'");
@@ -396,7 +375,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const int64_t query = phase == 0 ? index / shares : index, share = index % shares;
   const int64_t batch = query / step->queries, m = query % step->queries;
   const auto append = [&](StepOperand operand, int64_t row, int64_t row_end, int64_t column_end, std::vector<Region>& regions) {
-    append_part(graph, *step, operand, batch, {row, row_end}, {0, column_end}, regions);
+    const MatrixStrides strides{step->rows[operand], step->columns[operand]};
+    const MatrixPart part{row, row_end, 0, column_end};
+    if (row < row_end) append_matrix(graph, step->tensors[operand], step->batch, operand, strides, batch, part, regions);
   };
   if (phase == 1) {
     out.reads.push_back({TensorId(), {index * shares * words, shares, words, step->padded() + 2}});

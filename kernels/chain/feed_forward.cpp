@@ -177,7 +177,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   const DType x = graph.tensor(f.x).dtype, z = graph.tensor(f.z).dtype;
   const Normalize norm = f.steps.normalize ? *f.steps.normalize : Normalize{}, result = f.steps.result ? *f.steps.result : Normalize{};
   const auto flag = [](bool on) { return on ? "true" : "false"; };
-  Phase phase = body_phase("kernels/chain/feed_forward.cuh", "rk::feed_forward", "rk::FeedForwardArgs");
+  Phase phase = early_phase("kernels/chain/feed_forward.cuh", "rk::feed_forward", "rk::FeedForwardArgs");
   phase.template_args = {{"In", value_type(x)},
                          {"Value", value_type(operands)},
                          {"Out", value_type(z)},
@@ -211,7 +211,6 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                 {"tiles", divisor_arg(tiles_of(f))}};
   phase.rtasks = tiles_of(f) * members;
   phase.work_bytes = s.work_bytes(static_cast<int>(members));
-  phase.awaits_inputs = true;
   phase.ring = {s.chunk_bytes(), s.chunks(), tiles_of(f), members};
   phase.cluster = members;
   const auto cost = [&](const char* name) { return request.vdevice.cost(std::string("feed_forward.") + name); };

@@ -241,11 +241,6 @@ std::optional<Config> config_for(const ShapedVDevice& vdevice, const Pair& p, Co
 
 // --- packed data: ring blocks, then the constants ------------------------------------------------------------------------
 
-uint32_t pair_of_weights(const Config& c, float low, float high) {
-  if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
-  return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
-}
-
 // The weights of product l for output channels from `first_n` on, as pointwise_pair.cuh wants them.
 void pack_part(const float* data, const Pair& p, const Config& c, size_t l, int64_t first_n, const std::vector<float>& scales,
                std::byte* to) {
@@ -269,7 +264,7 @@ void pack_part(const float* data, const Pair& p, const Config& c, size_t l, int6
             const int64_t i = e + 2 * half;
             if (p.narrow) {
               const int64_t k = unit * unit_channels + 2 * t + 8 * half;
-              const uint32_t word = pair_of_weights(c, weight(n, k), weight(n, k + 1));
+              const uint32_t word = narrow_pair(static_cast<Precision>(c.precision), weight(n, k), weight(n, k + 1));
               std::memcpy(of_warp + ((tile * rk::kWarp + lane) * 4 + i) * 4, &word, 4);
             } else {
               const float value = weight(n, unit * unit_channels + t + 4 * half);
@@ -325,7 +320,7 @@ ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
                      {"channels", arg(part.channels)},
                      {"written", arg(l == 0 ? ceil_div(part.channels, unit) * unit : part.channels)},
                      {"warps_m", arg(part.warps_m)},
-                     {"warps_k_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(part.warps_k))))},
+                     {"warps_k_log2", log2_arg(part.warps_k)},
                      {"units", arg(p.units(l))},
                      {"steps", arg(part.steps)},
                      {"chunk_steps", arg(part.chunk_steps)},

@@ -233,7 +233,7 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
   const SelfPacked at = packed_of(graph, s, plan);
   const rk::SelfSizes sizes = plan.sizes();
   const bool floats = x == DType::f32;
-  Phase phase = body_phase("kernels/chain/self_attention.cuh", "rk::self_attention", "rk::SelfAttentionArgs");
+  Phase phase = early_phase("kernels/chain/self_attention.cuh", "rk::self_attention", "rk::SelfAttentionArgs");
   phase.template_args = {
       {"In", value_type(x)}, {"Value", value_type(operands)}, {"Out", value_type(out)}, {"BOXES", std::to_string(floats ? plan.boxes : 0)}};
   const int64_t scores_head = at.score_heads > 1 ? 1 : 0, scores_window = at.score_windows > 1 ? at.score_heads : 0;
@@ -267,7 +267,6 @@ Phase phase_of(const Request& request, const SelfHeads& s, const SelfPlan& plan,
                 {"groups", divisor_arg(plan.groups)}};
   phase.rtasks = s.heads * plan.groups;
   phase.work_bytes = sizes.work_bytes();
-  phase.awaits_inputs = true;
   phase.ring = {plan.chunk_bytes(), plan.chunks(), plan.groups, s.heads};
   const auto cost = [&](const char* name) { return request.vdevice.cost(std::string("self_attention.") + name); };
   const auto windows = static_cast<double>(plan.of_rtask), boxes = static_cast<double>(plan.boxes);

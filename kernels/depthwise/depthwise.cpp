@@ -215,8 +215,7 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
   const int64_t per_rtask = ceil_div(window.items(), request.vdevice.veus());
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   const TensorId bias = rop.epilogue.bias;
-  Phase phase = body_phase("kernels/depthwise/depthwise_strips.cuh", "rk::depthwise_strips", "rk::DepthwiseStripsArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/depthwise/depthwise_strips.cuh", "rk::depthwise_strips", "rk::DepthwiseStripsArgs");
   phase.template_args = {{"kTaps", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(strips.pixels)},

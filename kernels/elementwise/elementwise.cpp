@@ -90,8 +90,7 @@ Phase copy_phase(const Request& request, const Sweep& sweep, int64_t groups_per_
   Loop nest = sweep.loop;
   nest.back().extent /= 4;
   for (int64_t& stride : nest.back().strides) stride *= 4;
-  Phase phase = body_phase("kernels/elementwise/vector_copy.cuh", "rk::vector_copy", "rk::VectorCopyArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/elementwise/vector_copy.cuh", "rk::vector_copy", "rk::VectorCopyArgs");
   phase.template_args = {{"In", value_type(type_of(request.graph, sweep, 1))},
                          {"Out", value_type(type_of(request.graph, sweep, 0))},
                          {"kGroups", std::to_string(kCopyGroups)}};
@@ -114,8 +113,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   const int64_t elements = loop_elements(sweep.loop);
   const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
   const Work work = work_of(sweep, request.vdevice);
-  Phase phase = body_phase("kernels/elementwise/elementwise.cuh", "rk::elementwise", "rk::ElementwiseArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/elementwise/elementwise.cuh", "rk::elementwise", "rk::ElementwiseArgs");
   phase.template_args = {{"kGroups", std::to_string(work.groups)}};
   if (const int64_t narrow = narrow_operands(request.graph, sweep); narrow != 0) {
     phase.template_args.emplace_back("Value", value_type(narrow_type(request.graph, sweep)));

@@ -172,8 +172,7 @@ Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_
     if (mark >= kOwnTable && mark < kJoint) table_at[d] = map.starts[static_cast<size_t>(mark - kOwnTable)];
     joint_steps[d] = map.loop[d].strides[3];
   }
-  Phase phase = body_phase("kernels/elementwise/indexed_copy.cuh", "rk::indexed_copy", "rk::IndexedCopyArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/elementwise/indexed_copy.cuh", "rk::indexed_copy", "rk::IndexedCopyArgs");
   phase.template_args = {{"kVector", vector ? "4" : "1"}};
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},

@@ -138,8 +138,7 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
   int64_t near = 0;
   for (int64_t i = 0; i < inputs; ++i) near |= int64_t{is_near(graph, sweep, static_cast<size_t>(i) + 1)} << i;
-  Phase phase = body_phase("kernels/elementwise/static_chain.cuh", "rk::static_chain", "rk::StaticChainArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/elementwise/static_chain.cuh", "rk::static_chain", "rk::StaticChainArgs");
   if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
     phase.body = "rk::static_chain_16bit";
     phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};

@@ -133,15 +133,13 @@ double body_us(const Graph& graph, const Excitation& e, const ShapedVDevice& d, 
 
 // Makes the phase one that begins with sums of channels.
 void add_first(const Excitation& e, const Chunks& chunks, Phase& phase) {
-  const auto log2 = [](int64_t lanes) { return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(lanes))); };
   for (Arg& a : phase.args) {
-    if (a.name == "lanes_log2") a.value = arg(log2(e.first_lanes()));
+    if (a.name == "lanes_log2") a.value = log2_arg(e.first_lanes());
   }
   phase.body = "rk::excite_of_sums";
-  phase.awaits_inputs = true;
   phase.args_type = "rk::ExciteOfSumsArgs";
   phase.args = {{"excite", struct_arg(std::move(phase.args))},
-                {"sums_lanes_log2", arg(log2(e.lanes()))},
+                {"sums_lanes_log2", log2_arg(e.lanes())},
                 {"first_cells", arg(chunks.first_cells)},
                 {"first_chunks", arg(chunks.first_count)},
                 {"work_at", arg(gate_bytes_of(e, chunks))}};
@@ -157,8 +155,7 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
   const int64_t tile_pixels = ceil_div(e.map.pixels(), tiles);
   tiles = ceil_div(e.map.pixels(), tile_pixels);
   const auto in_a_row = [](const Tensor& tensor) { return tensor.place.strides[2] == tensor.shape[3] * tensor.place.strides[3]; };
-  Phase phase = body_phase("kernels/excite/excite.cuh", "rk::excite", "rk::ExciteArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/excite/excite.cuh", "rk::excite", "rk::ExciteArgs");
   phase.template_args = {{"kVector", e.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   add_value_types(phase, in.dtype, out.dtype);
   phase.args = {{"in", arg(TensorArg{e.in})},
@@ -172,7 +169,7 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
                 {"hidden", arg(e.hidden)},
                 {"padded_hidden", arg(e.padded())},
                 {"channels", arg(e.map.channels)},
-                {"lanes_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(e.lanes()))))},
+                {"lanes_log2", log2_arg(e.lanes())},
                 {"chunk_k", arg(chunks.k)},
                 {"chunks", arg(chunks.count)},
                 {"pixels", arg(e.map.pixels())},
@@ -190,12 +187,10 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
   phase.cost.calibrated_cycles =
       (request.vdevice.rtask_us + body_us(request.graph, e, request.vdevice, tile_pixels)) * request.vdevice.clock_ghz * 1e3;
   if (e.of_sums) add_first(e, chunks, phase);
-  RKernel rkernel;
-  rkernel.name =
+  const std::string name =
       fmt::format("excite{}{}<{} channels, {}>", e.of_sums ? "_of_sums" : "", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
-  rkernel.config = {{"tile_pixels", tile_pixels}, {"chunk_k", chunks.k}, {"narrow", narrow}};
+  RKernel rkernel = one_phase(name, {{"tile_pixels", tile_pixels}, {"chunk_k", chunks.k}, {"narrow", narrow}}, phase);
   if (e.of_sums) rkernel.config.insert(rkernel.config.end(), {{"first_cells", chunks.first_cells}, {"first_chunks", chunks.first_count}});
-  rkernel.phases = {std::move(phase)};
   return rkernel;
 }
 

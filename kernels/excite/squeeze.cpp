@@ -108,7 +108,6 @@ void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, D
   const Tensor &in = graph.tensor(s.in), &made = graph.tensor(s.made);
   const DepthwisePrologue& conv = *s.op->depthwise;
   set_body(phase, "kernels/excite/depthwise_squeeze.cuh", "rk::depthwise_squeeze", "rk::DepthwiseSqueezeArgs");
-  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"},      {"kTaps", std::to_string(s.taps)},
                          {"kStride", std::to_string(s.stride)},  {"kPixels", std::to_string(item.pixels)},
                          {"kParts", std::to_string(item.parts)}, {"NARROW", narrow ? "true" : "false"}};
@@ -134,7 +133,6 @@ void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, D
 void add_plain(const Graph& graph, const Squeezing& s, int64_t chunk_rows, bool narrow, Phase& phase) {
   const Tensor& in = graph.tensor(s.in);
   set_body(phase, "kernels/excite/squeeze.cuh", "rk::squeeze", "rk::SqueezeArgs");
-  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
   phase.args = {{"in", arg(TensorArg{s.in})},    {"product", product_arg(graph, s, chunk_rows)},
@@ -186,6 +184,7 @@ RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_row
     add_depthwise(request.graph, s, chunk_rows, item, narrow, phase);
   else
     add_plain(request.graph, s, chunk_rows, narrow, phase);
+  phase.awaits_inputs = true;
   phase.rtasks = s.rtasks();
   phase.work_bytes = rk::kSqueezeWorkBytes;
   const int64_t chunks = ceil_div(s.hidden, chunk_rows);

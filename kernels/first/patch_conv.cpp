@@ -84,7 +84,6 @@ std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop
   return p;
 }
 
-double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tiles(p, c, 0) * patch_tiles(p, c, 1); }
 
 // --- the order of pixels ------------------------------------------------------------------------------------------------
@@ -254,15 +253,6 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
-std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
-
-// Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.
-bool has_vector_rows(const Graph& graph, const Product& p) {
-  const std::array<int64_t, 4>& s = p.in_strides;
-  return s[3] == 1 && p.in_extent[1] % 4 == 0 && s[0] % 4 == 0 && s[1] % 4 == 0 && s[2] % 4 == 0 &&
-         graph.tensor(p.in).place.offset % 4 == 0;
-}
-
 // Whether 4 channels of the output are one aligned access, apart from the last ones if channels are no multiple of 4.
 bool has_vector_outputs(const Graph& graph, const Product& p) { return has_vector_channels(graph.tensor(p.out), p.out_strides, 4); }
 
@@ -282,40 +272,24 @@ ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
                       p.residual_after_activation);
 }
 
-std::vector<Arg> args_of(const Request& request, const ROperator& conv, const Product& p, const PatchPlan& c) {
-  return {
-      {"in", arg(TensorArg{p.in})},
-      {"out", arg(TensorArg{p.out})},
-      {"epilogue", epilogue(conv, p, c)},
-      {"in_strides", array_arg(to_vector(p.in_strides))},
-      {"out_strides", array_arg(to_vector(p.out_strides))},
-      {"in_h", arg(p.in_extent[0])},
-      {"in_w", arg(p.in_extent[1])},
-      {"out_h", arg(p.pixels[1])},
-      {"out_w", arg(p.pixels[2])},
-      {"channels", arg(p.channels)},
-      {"stride_h", arg(p.stride[0])},
-      {"stride_w", arg(p.stride[1])},
-      {"pad_h", arg(p.pad[0])},
-      {"pad_w", arg(p.pad[1])},
-      {"tile_h", arg(c.tile_h)},
-      {"tile_w", arg(c.tile_w)},
-      {"rows", arg(patch_rows(p, c))},
-      {"patch_h", arg(patch_extent(p, 0, c.tile_h))},
-      {"pitch", arg(c.pitch)},
-      {"columns_copied", arg(patch_cells(p, c) * c.cell)},
-      {"pass_rows", arg(request.vdevice.compute_threads >> patch_row_shift(p, c))},
-      {"row_shift", arg(patch_row_shift(p, c))},
-      {"part_pixels", arg(c.part_pixels)},
-      {"steps", arg(patch_steps(p))},
-      {"chunk_steps", arg(c.chunk_steps)},
-      {"vector_out", arg(int64_t{has_vector_outputs(request.graph, p)})},
-      {"vector_residual", arg(int64_t{loads_residual_vectors(request.graph, p)})},
-      {"tiles_w", divisor_arg(patch_tiles(p, c, 1))},
-      {"tiles_h", divisor_arg(patch_tiles(p, c, 0))},
-      {"images", divisor_arg(p.pixels[0])},
-      {"columns", divisor_arg(c.tile_w)},
-  };
+void set_args(const Request& request, const ROperator& conv, const Product& p, const PatchPlan& c, Phase& phase) {
+  add_args(phase, {{"in", arg(TensorArg{p.in})}, {"out", arg(TensorArg{p.out})}, {"epilogue", epilogue(conv, p, c)}});
+  add_map_args(p, c.tile_h, c.tile_w, phase);
+  add_args(phase, {{"rows", arg(patch_rows(p, c))},
+                   {"patch_h", arg(patch_extent(p, 0, c.tile_h))},
+                   {"pitch", arg(c.pitch)},
+                   {"columns_copied", arg(patch_cells(p, c) * c.cell)},
+                   {"pass_rows", arg(request.vdevice.compute_threads >> patch_row_shift(p, c))},
+                   {"row_shift", arg(patch_row_shift(p, c))},
+                   {"part_pixels", arg(c.part_pixels)},
+                   {"steps", arg(patch_steps(p))},
+                   {"chunk_steps", arg(c.chunk_steps)},
+                   {"vector_out", arg(int64_t{has_vector_outputs(request.graph, p)})},
+                   {"vector_residual", arg(int64_t{loads_residual_vectors(request.graph, p)})},
+                   {"tiles_w", divisor_arg(patch_tiles(p, c, 1))},
+                   {"tiles_h", divisor_arg(patch_tiles(p, c, 0))},
+                   {"images", divisor_arg(p.pixels[0])},
+                   {"columns", divisor_arg(c.tile_w)}});
 }
 
 // `values`: the type of the results and the residual.
@@ -373,18 +347,17 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
                          {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
-  phase.args = args_of(request, conv, p, c);
+  set_args(request, conv, p, c, phase);
   phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
   phase.cost = cost_of(request.vdevice, p, c, values);
   if (normalized) add_normalisation(request, *normalized->as<Normalize>(normalized->count() - 1), p, c, steps, phase);
-  RKernel rkernel;
-  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
-                             c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
-  rkernel.config = to_config(c, kConfig);
+  const std::string name =
+      fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w, c.block(),
+                  c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
+  RKernel rkernel = one_phase(name, to_config(c, kConfig), phase);
   if (steps) add_steps(*steps, rkernel);
-  rkernel.phases = {phase};
   return rkernel;
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/args.h"
 #include "kernels/tile/numbers.cuh"
+#include "kernels/tile/product_phases.h"
 
 namespace tamp::kernels {
 namespace {
@@ -79,8 +80,6 @@ void choose_pitch(const Product& p, PatchPlan& c) {
     if (accesses < best) best = accesses, c.pitch = trial.pitch;
   }
 }
-
-double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 // Microseconds of all rTasks with a tile, less what is the same for all tiles; only good for comparing tiles.
 double tile_us(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c, double start_us, double pass_us) {
@@ -157,6 +156,28 @@ std::vector<PatchPlan> patch_plans(const ShapedVDevice& vdevice, const Product& 
     if (fits(vdevice, product, plan)) plans.push_back(plan);
   }
   return plans;
+}
+
+bool has_vector_rows(const Graph& graph, const Product& p) {
+  const std::array<int64_t, 4>& s = p.in_strides;
+  return s[3] == 1 && p.in_extent[1] % 4 == 0 && s[0] % 4 == 0 && s[1] % 4 == 0 && s[2] % 4 == 0 &&
+         graph.tensor(p.in).place.offset % 4 == 0;
+}
+
+void add_map_args(const Product& p, int64_t tile_h, int64_t tile_w, Phase& phase) {
+  add_args(phase, {{"in_strides", array_arg(to_vector(p.in_strides))},
+                   {"out_strides", array_arg(to_vector(p.out_strides))},
+                   {"in_h", arg(p.in_extent[0])},
+                   {"in_w", arg(p.in_extent[1])},
+                   {"out_h", arg(p.pixels[1])},
+                   {"out_w", arg(p.pixels[2])},
+                   {"channels", arg(p.channels)},
+                   {"stride_h", arg(p.stride[0])},
+                   {"stride_w", arg(p.stride[1])},
+                   {"pad_h", arg(p.pad[0])},
+                   {"pad_w", arg(p.pad[1])},
+                   {"tile_h", arg(tile_h)},
+                   {"tile_w", arg(tile_w)}});
 }
 
 }  // namespace tamp::kernels

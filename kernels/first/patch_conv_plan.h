@@ -1,5 +1,5 @@
 // How patch_conv (patch_conv.cuh) divides a convolution: the shapes of the product that there are, and for each the tile of
-// output pixels and the patch of input that the tile reads.
+// output pixels and the patch of input that the tile reads; and what patch_strip has in common with it.
 #pragma once
 
 #include <optional>
@@ -37,6 +37,12 @@ int64_t patch_blocks(const Product& p, const PatchPlan& c);           // of chan
 int64_t patch_steps(const Product& p);                                // of 8 of k
 int64_t patch_chunks(const Product& p, const PatchPlan& c);
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c);
+
+// Of both. Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.
+bool has_vector_rows(const Graph& graph, const Product& p);
+// The arguments from `in_strides` to `tile_w`.
+void add_map_args(const Product& p, int64_t tile_h, int64_t tile_w, Phase& phase);
+inline double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 // Terms of Cost.
 double patch_efficiency(const ShapedVDevice& vdevice, const Product& p, const PatchPlan& c);

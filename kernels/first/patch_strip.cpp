@@ -12,6 +12,7 @@
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/first/numbers.cuh"
+#include "kernels/first/patch_conv_plan.h"
 #include "kernels/narrow.h"
 #include "kernels/tile/product_phases.h"
 
@@ -36,8 +37,6 @@ constexpr ConfigField<StripPlan> kConfig[] = {
     {"turns", &StripPlan::turns},
 };
 StripPlan config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
-
-double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 // --- geometry ----------------------------------------------------------------------------------------------------------
 
@@ -93,10 +92,7 @@ std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const St
     const int64_t channel = first_channel + g / 2 * 2 * rk::strip_tiles(c.narrow()) + 2 * i + g % 2;
     const float low = slot_weight(data, p, channel, granule, k), high = slot_weight(data, p, channel, granule, k + 1);
     if (c.narrow()) {
-      const auto bits = [&](float x) -> uint32_t {
-        return static_cast<Precision>(c.precision) == Precision::fp16 ? half_of(x) : bfloat_of(x);
-      };
-      words[static_cast<size_t>(i)] = bits(low) | bits(high) << 16;
+      words[static_cast<size_t>(i)] = narrow_pair(static_cast<Precision>(c.precision), low, high);
     } else {
       const std::array<float, 2> values = {round_to_tf32(low), round_to_tf32(high)};
       std::memcpy(&words[static_cast<size_t>(2 * i)], values.data(), 8);
@@ -193,43 +189,29 @@ bool is_smooth(Activation a) {
   return a == Activation::gelu || a == Activation::gelu_tanh || a == Activation::silu || a == Activation::hard_swish;
 }
 
-std::vector<Arg> args_of(const Request& request, const Product& p, const StripPlan& c) {
+void set_args(const Request& request, const Product& p, const StripPlan& c, Phase& phase) {
   const Epilogue& e = request.rop.epilogue;
   const bool clips = e.activation == Activation::clip;
   const float infinity = std::numeric_limits<float>::infinity();
-  return {
-      {"in", arg(TensorArg{p.in})},
-      {"out", arg(TensorArg{p.out})},
-      {"weights", ArgValue{PackedArg{0}}},
-      {"bias", ArgValue{PackedArg{weight_bytes(p, c)}}},
-      {"in_strides", array_arg(to_vector(p.in_strides))},
-      {"out_strides", array_arg(to_vector(p.out_strides))},
-      {"in_h", arg(p.in_extent[0])},
-      {"in_w", arg(p.in_extent[1])},
-      {"out_h", arg(p.pixels[1])},
-      {"out_w", arg(p.pixels[2])},
-      {"channels", arg(p.channels)},
-      {"stride_h", arg(p.stride[0])},
-      {"stride_w", arg(p.stride[1])},
-      {"pad_h", arg(p.pad[0])},
-      {"pad_w", arg(p.pad[1])},
-      {"tile_h", arg(c.tile_h)},
-      {"tile_w", arg(c.tile_w)},
-      {"kernel_w", arg(p.kernel[1])},
-      {"rows", arg(patch_rows(p, c))},
-      {"patch_bytes", arg(patch_bytes(p, c))},
-      {"tiles", arg(tiles_of(p, c))},
-      {"turns", arg(c.turns)},
-      {"activation", activation_arg(e.activation)},
-      {"low", float_arg(clips                              ? e.a
-                        : e.activation == Activation::relu ? 0
-                                                           : -infinity)},
-      {"high", float_arg(clips ? e.b : infinity)},
-      {"strips", divisor_arg(strips_of(p, c))},
-      {"tiles_w", divisor_arg(tiles_along(p, c, 1))},
-      {"tiles_h", divisor_arg(tiles_along(p, c, 0))},
-      {"columns", divisor_arg(c.tile_w)},
-  };
+  add_args(phase, {{"in", arg(TensorArg{p.in})},
+                   {"out", arg(TensorArg{p.out})},
+                   {"weights", ArgValue{PackedArg{0}}},
+                   {"bias", ArgValue{PackedArg{weight_bytes(p, c)}}}});
+  add_map_args(p, c.tile_h, c.tile_w, phase);
+  add_args(phase, {{"kernel_w", arg(p.kernel[1])},
+                   {"rows", arg(patch_rows(p, c))},
+                   {"patch_bytes", arg(patch_bytes(p, c))},
+                   {"tiles", arg(tiles_of(p, c))},
+                   {"turns", arg(c.turns)},
+                   {"activation", activation_arg(e.activation)},
+                   {"low", float_arg(clips                              ? e.a
+                                     : e.activation == Activation::relu ? 0
+                                                                        : -infinity)},
+                   {"high", float_arg(clips ? e.b : infinity)},
+                   {"strips", divisor_arg(strips_of(p, c))},
+                   {"tiles_w", divisor_arg(tiles_along(p, c, 1))},
+                   {"tiles_h", divisor_arg(tiles_along(p, c, 0))},
+                   {"columns", divisor_arg(c.tile_w)}});
 }
 
 Cost cost_of(const ShapedVDevice& vdevice, const Product& p, const StripPlan& c, DType values) {
@@ -264,20 +246,13 @@ RKernel rkernel_of(const Request& request, const Product& p, const StripPlan& c)
                          {"CELL", std::to_string(c.cell)},
                          {"SMOOTH", is_smooth(request.rop.epilogue.activation) ? "true" : "false"}};
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
-  phase.args = args_of(request, p, c);
+  set_args(request, p, c, phase);
   phase.rtasks = blocks_of(p, c) * strips_of(p, c);
   phase.work_bytes = work_bytes(p, c);
   phase.cost = cost_of(request.vdevice, p, c, values);
   const std::string name = fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles>", name_of(static_cast<Precision>(c.precision)),
                                        c.tile_h, c.tile_w, c.block(), c.turns);
   return one_phase(name, to_config(c, kConfig), phase);
-}
-
-// Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.
-bool has_vector_rows(const Graph& graph, const Product& p) {
-  const std::array<int64_t, 4>& s = p.in_strides;
-  return s[3] == 1 && p.in_extent[1] % 4 == 0 && s[0] % 4 == 0 && s[1] % 4 == 0 && s[2] % 4 == 0 &&
-         graph.tensor(p.in).place.offset % 4 == 0;
 }
 
 bool can_compute(const ShapedVDevice& vdevice, Precision precision) {

@@ -40,12 +40,10 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, rows_of(graph.tensor(rop.outputs[0])), index, out);
-}
+Loop out_rows(const Graph& graph, const ROperator& rop) { return rows_of(graph.tensor(rop.outputs[0])); }
 
 }  // namespace
 
-Family max_unpool() { return {"max_unpool", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
+Family max_unpool() { return {"max_unpool", offers, no_pack, loop_accesses<out_rows>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels

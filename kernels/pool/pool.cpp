@@ -58,8 +58,7 @@ int64_t strip_turns(const Request& request, int64_t per_rtask) { return ceil_div
 RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t per_rtask) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
   const bool average = attrs.kind == PoolKind::average;
-  Phase phase = body_phase("kernels/pool/pool_strip.cuh", "rk::pool_strip", "rk::PoolStripArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/pool/pool_strip.cuh", "rk::pool_strip", "rk::PoolStripArgs");
   phase.template_args = {{"kKernel", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
@@ -116,8 +115,7 @@ RKernel walk_rkernel_of(const Request& request, const Window& window) {
   const bool average = attrs.kind == PoolKind::average, narrow = is_narrow(type_of(request));
   const int64_t per_rtask = std::max(vdevice.compute_threads / 2, ceil_div(window.items(), vdevice.veus()));
   const bool far_ahead = !narrow || (!average && window.stride[0] == 2);  // as the registers allow
-  Phase phase = body_phase("kernels/pool/pool_walk.cuh", "rk::pool_walk", "rk::PoolWalkArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/pool/pool_walk.cuh", "rk::pool_walk", "rk::PoolWalkArgs");
   phase.template_args = {{"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAhead", far_ahead ? "2" : "1"},
@@ -161,8 +159,7 @@ std::vector<RKernel> strip_offers(const Request& request, Window window) {
 RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
   const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
-  Phase phase = body_phase("kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs");
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   add_type(request, phase);
   phase.args = {{"window", window_arg(window, per_rtask)},

@@ -247,7 +247,6 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
 void add_parts(const Request& request, Phase& phase) {
   const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
   set_body(phase, "kernels/product/gemv_of_sums.cuh", "rk::gemv_of_sums", "rk::GemvOfSumsArgs");
-  phase.awaits_inputs = true;
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"parts", arg(sums.shape[2])},
                 {"part_stride", arg(sums.place.strides[2])},
@@ -288,8 +287,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
                                        : of_rows ? "_of_rows"
                                                  : "",
                                        c.narrow ? "_16bit" : "", rows, b.block_n, c.turns > 1 ? fmt::format(", {} turns", c.turns) : "");
-  Phase phase = body_phase("kernels/product/gemv.cuh", "rk::gemv", "rk::GemvArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/product/gemv.cuh", "rk::gemv", "rk::GemvArgs");
   const Activation activation = last_step(request.rop).epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
   phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}, {"NARROW", c.narrow ? "true" : "false"}};

@@ -13,11 +13,6 @@ namespace {
 constexpr size_t kBatchRank = rk::kMatmulBatchRank;
 enum Operand : size_t { kOut, kA, kB, kC, kResidual, kOperands };
 
-// Strides along the row and column of an operand's matrices.
-struct MatrixStrides {
-  int64_t row = 0, column = 0;
-};
-
 struct Product {
   std::array<TensorId, kOperands> tensors;  // C and the residual may be none
   Loop batch;                               // one stride per operand
@@ -70,8 +65,7 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
   const MatMul& attrs = std::get<MatMul>(request.rop.attrs);
   const int64_t tiles = tile_count(p, tile), per_rtask = std::max<int64_t>(1, ceil_div(tiles, rtasks));
   const auto batch = [&](Operand operand) { return array_arg(strides(p.batch, operand), kBatchRank); };
-  Phase phase = body_phase("kernels/product/matmul_direct.cuh", "rk::matmul_direct", "rk::MatmulDirectArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/product/matmul_direct.cuh", "rk::matmul_direct", "rk::MatmulDirectArgs");
   phase.template_args = {{"kTile", std::to_string(tile)}};
   phase.args = {{"out", arg(TensorArg{p.tensors[kOut]})},
                 {"a", arg(TensorArg{p.tensors[kA]})},
@@ -127,41 +121,22 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-// Rows [row, row_end) and columns [column, column_end) of matrix number `batch` of an operand.
-struct Part {
-  int64_t batch, row, row_end, column, column_end;
-};
-void append_part(const Graph& graph, const Product& p, Operand operand, const Part& part, std::vector<Region>& regions) {
-  const TensorId id = p.tensors[operand];
-  if (!id.valid()) return;
-  Loop nest = p.batch;
-  nest.push_back({part.row_end, std::vector<int64_t>(kOperands, p.strides[operand].row)});
-  nest.push_back({part.column_end, std::vector<int64_t>(kOperands, p.strides[operand].column)});
-  std::vector<int64_t> low, high;
-  int64_t rest = part.batch;
-  for (size_t d = p.batch.size(); d-- > 0;) {
-    low.insert(low.begin(), rest % p.batch[d].extent);
-    high.insert(high.begin(), low.front() + 1);
-    rest /= p.batch[d].extent;
-  }
-  low.insert(low.end(), {part.row, part.column});
-  high.insert(high.end(), {part.row_end, part.column_end});
-  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
-}
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Product p = product_of(graph, rop);
   const int64_t tile = rkernel.config_value("tile"), per_rtask = rkernel.config_value("tiles_per_rtask");
   const int64_t tiles_m = ceil_div(p.m, tile), tiles_n = ceil_div(p.n, tile);
   const int64_t end = std::min((index + 1) * per_rtask, tile_count(p, tile));
+  const auto append = [&](Operand operand, int64_t batch, const MatrixPart& part, std::vector<Region>& regions) {
+    append_matrix(graph, p.tensors[operand], p.batch, operand, p.strides[operand], batch, part, regions);
+  };
   for (int64_t t = index * per_rtask; t < end; ++t) {
     const int64_t batch = t / (tiles_m * tiles_n), m = t / tiles_n % tiles_m * tile, n = t % tiles_n * tile;
     const int64_t m_end = std::min(m + tile, p.m), n_end = std::min(n + tile, p.n);
-    append_part(graph, p, kOut, {batch, m, m_end, n, n_end}, out.writes);
-    append_part(graph, p, kA, {batch, m, m_end, 0, p.k}, out.reads);
-    append_part(graph, p, kB, {batch, 0, p.k, n, n_end}, out.reads);
-    append_part(graph, p, kC, {batch, m, m_end, n, n_end}, out.reads);
-    append_part(graph, p, kResidual, {batch, m, m_end, n, n_end}, out.reads);
+    append(kOut, batch, {m, m_end, n, n_end}, out.writes);
+    append(kA, batch, {m, m_end, 0, p.k}, out.reads);
+    append(kB, batch, {0, p.k, n, n_end}, out.reads);
+    append(kC, batch, {m, m_end, n, n_end}, out.reads);
+    append(kResidual, batch, {m, m_end, n, n_end}, out.reads);
     append_bias(graph, rop, n, n_end, out.reads);
   }
 }

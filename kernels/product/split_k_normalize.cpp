@@ -101,8 +101,7 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
   const Normalize& op = *normalized_product_steps(rop)->as<Normalize>(1);
   const std::optional<RowThreads> threads = threads_of(vdevice, p, splits);
   if (!threads) return std::nullopt;
-  Phase phase = body_phase("kernels/product/split_k_normalize.cuh", "rk::split_k_normalize", "rk::SplitKNormalizeArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/product/split_k_normalize.cuh", "rk::split_k_normalize", "rk::SplitKNormalizeArgs");
   phase.template_args = {{"kEach", std::to_string(threads->each)}, {"kParts", std::to_string(threads->parts)}};
   const DType sums = type_of_sums(graph, rop), out = graph.tensor(rop.outputs[0]).dtype;
   if (is_narrow(sums) || is_narrow(out)) {
@@ -122,7 +121,7 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
                 {"rows", arg(p.rows())},
                 {"rows_per_rtask", arg(rows)},
                 {"vectors", arg(p.channels / 4)},
-                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads->threads))))},
+                {"threads_log2", log2_arg(threads->threads)},
                 {"splits", arg(splits)},
                 {"inverse_count", float_arg(1.0F / static_cast<float>(p.channels))},
                 {"epsilon", float_arg(op.epsilon)},

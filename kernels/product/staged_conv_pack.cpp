@@ -55,10 +55,7 @@ class MergedRow {
   int64_t begin_ = 0, end_ = 0;
 };
 
-uint32_t pair_of(const Config& c, float low, float high) {
-  if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
-  return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
-}
+uint32_t pair_of(const Config& c, float low, float high) { return narrow_pair(static_cast<Precision>(c.precision), low, high); }
 
 // One step of weights, with g = lane / 4 and t = lane % 4.
 //   tf32: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]};

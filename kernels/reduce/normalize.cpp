@@ -212,8 +212,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
   const auto [threads, each] = threads_of(vectors, per_rtask, all_threads);
-  Phase phase = body_phase("kernels/reduce/normalize_rows.cuh", "rk::normalize_rows", "rk::NormalizeRowsArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/reduce/normalize_rows.cuh", "rk::normalize_rows", "rk::NormalizeRowsArgs");
   phase.template_args = {{"kEach", std::to_string(each)}};
   append_types(request, phase);
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
@@ -227,7 +226,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"rows", arg(rows.rows())},
                 {"rows_per_rtask", arg(per_rtask)},
                 {"vectors", arg(vectors)},
-                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads))))},
+                {"threads_log2", log2_arg(threads)},
                 {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})},
@@ -278,8 +277,7 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
   const auto [threads, each] = turn_threads_of(count / 8);
   const bool narrow = is_narrow(request.graph.tensor(rop.inputs[0]).dtype);
   const int64_t at_once = each == 3 && narrow ? 2 : 1;  // rows of a thread: more do not fit in its registers
-  Phase phase = body_phase("kernels/reduce/normalize_turns.cuh", "rk::normalize_turns", "rk::NormalizeTurnsArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/reduce/normalize_turns.cuh", "rk::normalize_turns", "rk::NormalizeTurnsArgs");
   phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};
   choose_ring(request, count, ceil_div(rows.rows(), per_rtask), phase);
   append_types(request, phase);
@@ -292,7 +290,7 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
                 {"rows", arg(rows.rows())},
                 {"rows_per_rtask", arg(per_rtask)},
                 {"octets", arg(count / 8)},
-                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads))))},
+                {"threads_log2", log2_arg(threads)},
                 {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})}};

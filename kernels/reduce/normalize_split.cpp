@@ -115,9 +115,8 @@ double cycles_of(const ShapedVDevice& vdevice, const Split& split, double bytes)
 Phase phase_of(const Request& request, const Rows& rows, const Split& split, bool writes) {
   const ShapedVDevice& vdevice = request.vdevice;
   const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
-  Phase phase =
-      body_phase("kernels/reduce/normalize_split.cuh", writes ? "rk::normalize_shares" : "rk::normalize_moments", "rk::NormalizeSplitArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/reduce/normalize_split.cuh", writes ? "rk::normalize_shares" : "rk::normalize_moments",
+                            "rk::NormalizeSplitArgs");
   phase.template_args = {{"kVector", std::to_string(split.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
   add_value_types(phase, in, writes ? out : DType::f32);
   phase.args = args_of(request, split);

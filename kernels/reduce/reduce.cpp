@@ -180,13 +180,12 @@ std::vector<Arg> sum_args(const ROperator& rop, const Rows& rows, int64_t width)
 
 RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
   const ROperator& rop = request.rop;
-  Phase phase = body_phase("kernels/reduce/reduce_sum.cuh", "rk::reduce_sum", "rk::ReduceSumArgs");
+  Phase phase = early_phase("kernels/reduce/reduce_sum.cuh", "rk::reduce_sum", "rk::ReduceSumArgs");
   phase.template_args = {{"kLanes", std::to_string(lanes)}};
   const Types types = types_of(request.graph, rop);
   add_value_types(phase, types.in, types.out);
   phase.args = sum_args(rop, rows, 4);
   phase.rtasks = ceil_div(rows.rows(), lanes);
-  phase.awaits_inputs = true;
   phase.work_bytes = 2 * request.vdevice.compute_threads / 32 * lanes * 16;
   phase.cost.activation_bytes =
       4 * static_cast<double>(lanes) * (types.in_bytes() * static_cast<double>(rows.reduced_elements()) + types.out_bytes());

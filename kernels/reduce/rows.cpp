@@ -87,7 +87,7 @@ ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int
                      {"rows_per_rtask", arg(per_rtask)},
                      {"kept_rank", arg(static_cast<int64_t>(kept.size()))},
                      {"reduced_rank", arg(static_cast<int64_t>(rows.reduced.size()))},
-                     {"lanes_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes))))},
+                     {"lanes_log2", log2_arg(rows.lanes)},
                      {"lanes_first", arg(int64_t{rows.lanes_first})}});
 }
 

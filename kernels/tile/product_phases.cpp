@@ -108,8 +108,7 @@ int64_t sum_rows_of(const ShapedVDevice& vdevice, const Product& p) {
 Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_t sum_rows) {
   const int64_t channels = p.groups * p.channels;
   const int64_t at_once = rows_at_once(request.graph, request.rop, p, splits, sum_rows);
-  Phase phase = body_phase("kernels/tile/split_k_sum.cuh", at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum", "rk::SplitKSumArgs");
-  phase.awaits_inputs = true;
+  Phase phase = early_phase("kernels/tile/split_k_sum.cuh", at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum", "rk::SplitKSumArgs");
   if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));

@@ -61,12 +61,10 @@ std::vector<RKernel> offers(const Request& request) {
   return {typed_rkernel(request, phase, loop_elements(copy->out), 1, 30)};
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, copy_of(graph, rop)->out, index, out);
-}
+Loop out_of(const Graph& graph, const ROperator& rop) { return copy_of(graph, rop)->out; }
 
 }  // namespace
 
-Family typed_copy() { return {"typed_copy", offers, no_pack, accesses, nullptr, Narrowed::moves}; }
+Family typed_copy() { return {"typed_copy", offers, no_pack, loop_accesses<out_of>, nullptr, Narrowed::moves}; }
 
 }  // namespace tamp::kernels

@@ -60,12 +60,10 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, sets_of(graph, rop).kept, index, out);
-}
+Loop kept_of(const Graph& graph, const ROperator& rop) { return sets_of(graph, rop).kept; }
 
 }  // namespace
 
-Family typed_reduce() { return {"typed_reduce", offers, no_pack, accesses, nullptr, Narrowed::refuses}; }
+Family typed_reduce() { return {"typed_reduce", offers, no_pack, loop_accesses<kept_of>, nullptr, Narrowed::refuses}; }
 
 }  // namespace tamp::kernels
