@@ -154,9 +154,7 @@ std::vector<Value> evaluate(const Attention& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const Attention&) { return Layout::row_major; }
-bool is_identity(const Attention&, const Shape&) { return false; }
-bool is_f32_only(const Attention&, DType) { return true; }
+Traits traits_of(const Attention&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const Attention&, const Given& given, const TensorTypes& results) {
   const Shape &q = given.shape(0), &k = given.shape(1), &y = results[0].shape;
   const int64_t rows = product(y, 0, static_cast<int64_t>(y.size()) - 1);

@@ -34,9 +34,7 @@ std::vector<Value> evaluate(const BatchNorm& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const BatchNorm&) { return Layout::row_major; }
-bool is_identity(const BatchNorm&, const Shape&) { return false; }
-bool is_f32_only(const BatchNorm&, DType) { return true; }
+Traits traits_of(const BatchNorm&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const BatchNorm&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

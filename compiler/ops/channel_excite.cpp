@@ -69,9 +69,7 @@ std::vector<Value> evaluate(const ChannelExcite& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const ChannelExcite&) { return Layout::channels_last; }
-bool is_identity(const ChannelExcite&, const Shape&) { return false; }
-bool is_f32_only(const ChannelExcite&, DType) { return true; }
+Traits traits_of(const ChannelExcite&) { return {Layout::channels_last, InF32::all}; }
 int64_t own_work(const ChannelExcite&, const Given& given, const TensorTypes&) {
   const int64_t weights = saturating_sum(given.elements(2), given.elements(kExciteFirstWeights));
   return saturating_sum(given.elements(1), saturating_product({given.shape(0)[0], weights}));

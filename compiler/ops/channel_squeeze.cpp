@@ -90,9 +90,7 @@ std::vector<Value> evaluate(const ChannelSqueeze& op, const Call& call) {
   return values;
 }
 
-Layout layout_of(const ChannelSqueeze&) { return Layout::channels_last; }
-bool is_identity(const ChannelSqueeze&, const Shape&) { return false; }
-bool is_f32_only(const ChannelSqueeze&, DType) { return true; }
+Traits traits_of(const ChannelSqueeze&) { return {Layout::channels_last, InF32::all}; }
 int64_t own_work(const ChannelSqueeze& op, const Given& given, const TensorTypes& results) {
   const int64_t convolution =
       op.depthwise ? saturating_product({element_count(results[1].shape), window_elements(op.depthwise->kernel), kWorkOfRead}) : 0;

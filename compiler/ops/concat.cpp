@@ -41,9 +41,7 @@ std::vector<Value> evaluate(const Concat& op, const Call& call) {
   return {output_of(call, std::move(bytes))};
 }
 
-Layout layout_of(const Concat&) { return Layout::like_largest; }
-bool is_identity(const Concat&, const Shape&) { return true; }
-bool is_f32_only(const Concat&, DType) { return false; }
+Traits traits_of(const Concat&) { return {Layout::like_largest, InF32::none, /*is_identity=*/true}; }
 int64_t own_work(const Concat&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

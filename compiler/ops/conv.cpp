@@ -186,9 +186,7 @@ std::vector<Value> evaluate(const Conv& op, const Call& call) {
   return {conv_as<float>(call, op)};
 }
 
-Layout layout_of(const Conv&) { return Layout::channels_last; }
-bool is_identity(const Conv&, const Shape&) { return false; }
-bool is_f32_only(const Conv&, DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }  // plain products for the rest
+Traits traits_of(const Conv&) { return {Layout::channels_last, InF32::halves}; }  // plain products for the rest
 
 int64_t own_work(const Conv& op, const Given& given, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), window_elements(op.kernel), given.shape(1)[1]});

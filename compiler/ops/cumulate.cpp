@@ -39,9 +39,7 @@ std::vector<Value> evaluate(const Cumulate& op, const Call& call) {
   return {cumulate<int64_t>(op, call)};  // u64 as well: the low bits are the same
 }
 
-Layout layout_of(const Cumulate&) { return Layout::row_major; }
-bool is_identity(const Cumulate&, const Shape&) { return false; }
-bool is_f32_only(const Cumulate&, DType) { return false; }
+Traits traits_of(const Cumulate&) { return {Layout::row_major, InF32::none}; }
 int64_t own_work(const Cumulate&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

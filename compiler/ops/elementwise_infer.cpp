@@ -24,13 +24,10 @@ TensorTypes infer(const Elementwise& op, const Given& given) {
   return {{op.dtype.value_or(made.back()), joint}};
 }
 
-Layout layout_of(const Elementwise&) { return Layout::like_equal; }
-
-bool is_identity(const Elementwise& op, const Shape&) {
-  return op.steps.size() == 1 && (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
+Traits traits_of(const Elementwise& op) {
+  const bool copies = op.steps.size() == 1 && (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
+  return {Layout::like_equal, InF32::none, /*is_identity=*/copies};
 }
-
-bool is_f32_only(const Elementwise&, DType) { return false; }
 
 int64_t own_work(const Elementwise& op, const Given&, const TensorTypes& results) {
   constexpr int64_t kPerStep = 15;

@@ -59,13 +59,11 @@ std::vector<Value> evaluate(const Fused& op, const Call& call) {
   return results;
 }
 
-Layout layout_of(const Fused& op) { return layout_of_made(*op.body, op.body->outputs[0]); }
+Traits traits_of(const Fused& op) { return {layout_of_made(*op.body, op.body->outputs[0]), InF32::all}; }
 Layout layout_of(const OpAttrs& attrs, size_t result) {
   const auto* const fused = std::get_if<Fused>(&attrs);
   return fused ? layout_of_made(*fused->body, fused->body->outputs[result]) : layout_of(attrs);
 }
-bool is_identity(const Fused&, const Shape&) { return false; }
-bool is_f32_only(const Fused&, DType) { return true; }
 int64_t own_work(const Fused& op, const Given&, const TensorTypes&) {
   int64_t work = 0;
   for (const ROperator& step : op.body->rops) work = saturating_sum(work, work_of(*op.body, step));

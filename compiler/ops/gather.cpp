@@ -41,9 +41,7 @@ std::vector<Value> evaluate(const Gather& op, const Call& call) {
   return {output_of(call, std::move(bytes))};
 }
 
-Layout layout_of(const Gather&) { return Layout::row_major; }
-bool is_identity(const Gather&, const Shape&) { return false; }
-bool is_f32_only(const Gather&, DType) { return false; }
+Traits traits_of(const Gather&) { return {Layout::row_major, InF32::none}; }
 int64_t own_work(const Gather&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

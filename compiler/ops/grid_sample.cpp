@@ -133,9 +133,7 @@ std::vector<Value> evaluate(const GridSample& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const GridSample&) { return Layout::channels_last; }
-bool is_identity(const GridSample&, const Shape&) { return false; }
-bool is_f32_only(const GridSample&, DType) { return true; }
+Traits traits_of(const GridSample&) { return {Layout::channels_last, InF32::all}; }
 
 int64_t own_work(const GridSample&, const Given&, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), 16 * kWorkOfRead});

@@ -86,16 +86,19 @@ int64_t work_of(const Graph& graph, const ROperator& rop) {
   return work_of(rop.attrs, operands_of(graph, rop), results);
 }
 
-Layout layout_of(const OpAttrs& attrs) {
-  return std::visit([](const auto& op) { return layout_of(op); }, attrs);
+namespace {
+
+Traits traits_of_any(const OpAttrs& attrs) {
+  return std::visit([](const auto& op) { return traits_of(op); }, attrs);
 }
 
-bool is_identity(const OpAttrs& attrs, const Shape& shape) {
-  return std::visit([&](const auto& op) { return is_identity(op, shape); }, attrs);
-}
+}  // namespace
 
+Layout layout_of(const OpAttrs& attrs) { return traits_of_any(attrs).layout; }
+bool is_identity(const OpAttrs& attrs) { return traits_of_any(attrs).is_identity; }
 bool is_f32_only(const OpAttrs& attrs, DType dtype) {
-  return std::visit([&](const auto& op) { return is_f32_only(op, dtype); }, attrs);
+  const InF32 in_f32 = traits_of_any(attrs).in_f32;
+  return in_f32 == InF32::all || (in_f32 == InF32::halves && (dtype == DType::f16 || dtype == DType::bf16));
 }
 
 namespace {

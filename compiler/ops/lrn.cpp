@@ -38,9 +38,7 @@ std::vector<Value> evaluate(const Lrn& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const Lrn&) { return Layout::like_largest; }
-bool is_identity(const Lrn&, const Shape&) { return false; }
-bool is_f32_only(const Lrn&, DType) { return true; }
+Traits traits_of(const Lrn&) { return {Layout::like_largest, InF32::all}; }
 
 int64_t own_work(const Lrn& op, const Given&, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), kWorkOfRead, op.size});

@@ -90,9 +90,7 @@ std::vector<Value> evaluate(const MatMul& op, const Call& call) {
   return {finish(call, op, product_of<float>(call, op))};
 }
 
-Layout layout_of(const MatMul&) { return Layout::row_major; }
-bool is_identity(const MatMul&, const Shape&) { return false; }
-bool is_f32_only(const MatMul&, DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }  // plain products for the rest
+Traits traits_of(const MatMul&) { return {Layout::row_major, InF32::halves}; }  // plain products for the rest
 
 int64_t own_work(const MatMul& op, const Given& given, const TensorTypes& results) {
   const Shape& a = given.shape(0);

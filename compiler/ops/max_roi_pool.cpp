@@ -48,9 +48,7 @@ std::vector<Value> evaluate(const MaxRoiPool& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const MaxRoiPool&) { return Layout::channels_last; }
-bool is_identity(const MaxRoiPool&, const Shape&) { return false; }
-bool is_f32_only(const MaxRoiPool&, DType) { return true; }
+Traits traits_of(const MaxRoiPool&) { return {Layout::channels_last, InF32::all}; }
 
 int64_t own_work(const MaxRoiPool&, const Given& given, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), kWorkOfRead, given.shape(0)[2], given.shape(0)[3]});

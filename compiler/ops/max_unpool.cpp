@@ -23,9 +23,7 @@ std::vector<Value> evaluate(const MaxUnpool&, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const MaxUnpool&) { return Layout::row_major; }
-bool is_identity(const MaxUnpool&, const Shape&) { return false; }
-bool is_f32_only(const MaxUnpool&, DType) { return true; }
+Traits traits_of(const MaxUnpool&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const MaxUnpool&, const Given& given, const TensorTypes&) { return saturating_product({given.elements(0), kWorkOfRead}); }
 
 }  // namespace tamp::ops

@@ -57,9 +57,9 @@ std::vector<Value> evaluate(const NonMaxSuppression& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const NonMaxSuppression&) { return Layout::row_major; }
-bool is_identity(const NonMaxSuppression&, const Shape&) { return false; }
-bool is_f32_only(const NonMaxSuppression&, DType) { return false; }  // its result is not of the boxes' type: infer wants f32
+Traits traits_of(const NonMaxSuppression&) {
+  return {Layout::row_major, InF32::none};
+}  // its result is not of the boxes' type: infer wants f32
 
 int64_t own_work(const NonMaxSuppression& op, const Given& given, const TensorTypes&) {
   return saturating_product({given.elements(1), kWorkOfRead, op.most + 4});

@@ -25,9 +25,7 @@ std::vector<Value> evaluate(const NonZero&, const Call& call) {
   return {output_from(call, places), value_from(DType::i64, {1}, std::vector<int64_t>{count})};
 }
 
-Layout layout_of(const NonZero&) { return Layout::row_major; }
-bool is_identity(const NonZero&, const Shape&) { return false; }
-bool is_f32_only(const NonZero&, DType) { return false; }
+Traits traits_of(const NonZero&) { return {Layout::row_major, InF32::none}; }
 
 int64_t own_work(const NonZero&, const Given&, const TensorTypes&) { return 0; }
 

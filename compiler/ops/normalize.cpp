@@ -125,9 +125,7 @@ std::vector<Value> evaluate(const Normalize& op, const Call& call) {
 }
 
 // Rows of a matrix lie densely. Maps and their groups stay in the order in which they are, which is mostly that of channels-last pixels.
-Layout layout_of(const Normalize& op) { return op.axes.size() > 1 ? Layout::like_largest : Layout::row_major; }
-bool is_identity(const Normalize&, const Shape&) { return false; }
-bool is_f32_only(const Normalize&, DType) { return true; }
+Traits traits_of(const Normalize& op) { return {op.axes.size() > 1 ? Layout::like_largest : Layout::row_major, InF32::all}; }
 int64_t own_work(const Normalize&, const Given& given, const TensorTypes&) { return 2 * kWorkOfRead * given.elements(0); }
 
 }  // namespace tamp::ops

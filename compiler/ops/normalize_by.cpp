@@ -37,9 +37,7 @@ std::vector<Value> evaluate(const Moments&, const Call& call) {
   }
   return {output_from(call, moments)};
 }
-Layout layout_of(const Moments&) { return Layout::row_major; }
-bool is_identity(const Moments&, const Shape&) { return false; }
-bool is_f32_only(const Moments&, DType) { return true; }
+Traits traits_of(const Moments&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const Moments&, const Given& given, const TensorTypes&) { return saturating_product({kWorkOfRead, given.elements(0)}); }
 
 TensorTypes infer(const NormalizeBy&, const Given& given) {
@@ -66,9 +64,7 @@ std::vector<Value> evaluate(const NormalizeBy& op, const Call& call) {
   }
   return {output_from(call, y)};
 }
-Layout layout_of(const NormalizeBy&) { return Layout::row_major; }
-bool is_identity(const NormalizeBy&, const Shape&) { return false; }
-bool is_f32_only(const NormalizeBy&, DType) { return true; }
+Traits traits_of(const NormalizeBy&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const NormalizeBy&, const Given& given, const TensorTypes&) {
   return saturating_product({kWorkOfRead, given.elements(0)});
 }

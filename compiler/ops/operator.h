@@ -2,9 +2,7 @@
 //
 //   infer        the types of the results, or an Error that names operands in ONNX's words ("X has shape [2], expected ...")
 //   evaluate     the reference; one value for each result, of the types that the graph says. infer has accepted the operands.
-//   layout_of    see ops.h, as for
-//   is_identity
-//   is_f32_only
+//   traits_of    see Traits
 //   own_work     how long evaluate takes (see work_of) beyond reading each operand and writing each element of the result once
 #pragma once
 
@@ -41,12 +39,20 @@ class Given {
 
 using TensorTypes = std::vector<TensorType>;
 
+// The results' types that the device has no body for (is_f32_only).
+enum class InF32 : uint8_t { none, halves, all };
+
+// What passes ask of an operator (ops.h).
+struct Traits {
+  Layout layout;
+  InF32 in_f32;
+  bool is_identity = false;
+};
+
 #define TAMP_DECLARE(Op)                                       \
   TensorTypes infer(const Op& op, const Given& given);         \
   std::vector<Value> evaluate(const Op& op, const Call& call); \
-  Layout layout_of(const Op& op);                              \
-  bool is_identity(const Op& op, const Shape& shape);          \
-  bool is_f32_only(const Op& op, DType dtype);                 \
+  Traits traits_of(const Op& op);                              \
   int64_t own_work(const Op& op, const Given& given, const TensorTypes& results);
 TAMP_OPERATORS(TAMP_DECLARE)
 TAMP_DECLARE(Fused)  // fused.cpp: asks the steps

@@ -52,8 +52,9 @@ enum class Layout : uint8_t {
 Layout layout_of(const OpAttrs& attrs);
 Layout layout_of(const OpAttrs& attrs, size_t result);  // the same of another result
 
-// Whether the result equals the operand. Asked only of operators with one operand and one result of the same type and shape.
-bool is_identity(const OpAttrs& attrs, const Shape& shape);
+// Whether the result equals the operand. Asked only of operators with one operand and one result of the same type and shape, and not of
+// Transposes, of which the shape decides (passes/rewrite.h, keeps_order).
+bool is_identity(const OpAttrs& attrs);
 
 // Whether the device has no body for results of `dtype` (never f32), so that f32 is used instead if f32 holds all values of `dtype`.
 bool is_f32_only(const OpAttrs& attrs, DType dtype);

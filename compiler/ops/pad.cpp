@@ -88,14 +88,11 @@ std::vector<Value> evaluate(const Pad& op, const Call& call) {
   return {output_of(call, std::move(bytes))};
 }
 
-Layout layout_of(const Pad&) { return Layout::like_largest; }
-
-bool is_identity(const Pad& op, const Shape&) {
+Traits traits_of(const Pad& op) {
   const auto is_zero = [](int64_t pad) { return pad == 0; };
-  return std::all_of(op.before.begin(), op.before.end(), is_zero) && std::all_of(op.after.begin(), op.after.end(), is_zero);
+  const bool adds_none = std::all_of(op.before.begin(), op.before.end(), is_zero) && std::all_of(op.after.begin(), op.after.end(), is_zero);
+  return {Layout::like_largest, InF32::none, /*is_identity=*/adds_none};
 }
-
-bool is_f32_only(const Pad&, DType) { return false; }
 
 int64_t own_work(const Pad&, const Given&, const TensorTypes&) { return 0; }
 

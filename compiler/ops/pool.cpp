@@ -66,9 +66,7 @@ std::vector<Value> evaluate(const Pool& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const Pool&) { return Layout::channels_last; }
-bool is_identity(const Pool&, const Shape&) { return false; }
-bool is_f32_only(const Pool&, DType) { return true; }
+Traits traits_of(const Pool&) { return {Layout::channels_last, InF32::all}; }
 
 int64_t own_work(const Pool& op, const Given&, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), kWorkOfRead, window_elements(op.kernel)});

@@ -72,9 +72,9 @@ std::vector<Value> evaluate(const PoolIndices& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const PoolIndices&) { return Layout::channels_last; }
-bool is_identity(const PoolIndices&, const Shape&) { return false; }
-bool is_f32_only(const PoolIndices&, DType) { return false; }  // its result is not of X's type: the frontend makes X f32
+Traits traits_of(const PoolIndices&) {
+  return {Layout::channels_last, InF32::none};
+}  // its result is not of X's type: the frontend makes X f32
 
 int64_t own_work(const PoolIndices& op, const Given&, const TensorTypes& results) {
   return saturating_product({element_count(results[0].shape), kWorkOfRead, window_elements(op.kernel)});

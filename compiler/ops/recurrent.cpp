@@ -341,9 +341,7 @@ std::vector<Value> evaluate(const Recurrent& op, const Call& call) {
   return run_cells<float>(call, op);
 }
 
-Layout layout_of(const Recurrent&) { return Layout::row_major; }
-bool is_identity(const Recurrent&, const Shape&) { return false; }
-bool is_f32_only(const Recurrent&, DType) { return true; }
+Traits traits_of(const Recurrent&) { return {Layout::row_major, InF32::all}; }
 
 int64_t own_work(const Recurrent& op, const Given& given, const TensorTypes&) {
   int64_t work = 0;

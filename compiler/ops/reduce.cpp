@@ -67,8 +67,7 @@ int64_t smallest(DType dtype) {
 int64_t largest(DType dtype) { return smallest(dtype) < 0 ? ~smallest(dtype) : wrap_whole(-1, dtype); }
 
 // Integers, as bit patterns in uint64_t, whose arithmetic wraps.
-template <class ForEach>
-int64_t reduce_whole(const Call& call, ReduceKind kind, int64_t count, ForEach&& for_each) {
+int64_t reduce_whole(const Call& call, ReduceKind kind, int64_t count, auto&& for_each) {
   const DType dtype = call.output().dtype;
   const auto fold = [&](int64_t start, auto&& add) {
     auto bits = static_cast<uint64_t>(start);
@@ -136,9 +135,7 @@ std::vector<Value> evaluate(const Reduce& op, const Call& call) {
   return {reduce_all<int64_t>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_whole(call, op.kind, count, for_each); })};
 }
 
-Layout layout_of(const Reduce&) { return Layout::row_major; }
-bool is_identity(const Reduce&, const Shape&) { return false; }
-bool is_f32_only(const Reduce&, DType) { return false; }
+Traits traits_of(const Reduce&) { return {Layout::row_major, InF32::none}; }
 int64_t own_work(const Reduce&, const Given& given, const TensorTypes&) { return (kWorkOfRead - 1) * given.elements(); }
 
 }  // namespace tamp::ops

@@ -71,9 +71,7 @@ std::vector<Value> evaluate(const Resample& op, const Call& call) {
   return {output_from(call, values)};
 }
 
-Layout layout_of(const Resample&) { return Layout::channels_last; }
-bool is_identity(const Resample&, const Shape&) { return false; }
-bool is_f32_only(const Resample&, DType) { return true; }
+Traits traits_of(const Resample&) { return {Layout::channels_last, InF32::all}; }
 
 int64_t own_work(const Resample& op, const Given& given, const TensorTypes& results) {
   int64_t taps = 0;

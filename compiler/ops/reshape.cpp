@@ -15,9 +15,7 @@ TensorTypes infer(const Reshape& op, const Given& given) {
 
 std::vector<Value> evaluate(const Reshape& op, const Call& call) { return {Value{call.output().dtype, op.shape, call.input(0).data}}; }
 
-Layout layout_of(const Reshape&) { return Layout::view; }
-bool is_identity(const Reshape&, const Shape&) { return true; }
-bool is_f32_only(const Reshape&, DType) { return false; }
+Traits traits_of(const Reshape&) { return {Layout::view, InF32::none, /*is_identity=*/true}; }
 int64_t own_work(const Reshape&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

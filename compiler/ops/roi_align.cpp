@@ -75,9 +75,7 @@ std::vector<Value> evaluate(const RoiAlign& op, const Call& call) {
   return {output_from(call, result)};
 }
 
-Layout layout_of(const RoiAlign&) { return Layout::channels_last; }
-bool is_identity(const RoiAlign&, const Shape&) { return false; }
-bool is_f32_only(const RoiAlign&, DType) { return true; }
+Traits traits_of(const RoiAlign&) { return {Layout::channels_last, InF32::all}; }
 
 int64_t own_work(const RoiAlign& op, const Given& given, const TensorTypes& results) {
   const Shape& x = given.shape(0);  // an adaptive bin has about as many samples as pixels

@@ -9,8 +9,7 @@ namespace tamp::ops {
 namespace {
 
 // Calls f(element of y, element of updates) for every update that has a place in y, in the order of the updates.
-template <class F>
-void for_each_update(const Scatter& op, const Call& call, F&& f) {
+void for_each_update(const Scatter& op, const Call& call, auto&& f) {
   const Shape &x = call.input(0).shape, &updates = call.input(2).shape;
   const Numbers<int64_t> indices(call.input(1));
   const auto axis = static_cast<size_t>(op.axis);
@@ -95,9 +94,7 @@ std::vector<Value> evaluate(const Scatter& op, const Call& call) {
   return {combine<int64_t>(op, call)};
 }
 
-Layout layout_of(const Scatter&) { return Layout::row_major; }
-bool is_identity(const Scatter&, const Shape&) { return false; }
-bool is_f32_only(const Scatter&, DType) { return false; }
+Traits traits_of(const Scatter&) { return {Layout::row_major, InF32::none}; }
 
 int64_t own_work(const Scatter&, const Given& given, const TensorTypes&) {
   return saturating_product({given.elements(2), 2 * kWorkOfRead});

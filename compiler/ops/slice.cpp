@@ -33,17 +33,7 @@ std::vector<Value> evaluate(const Slice& op, const Call& call) {
   return {strided_copy(call, offset, strides)};
 }
 
-Layout layout_of(const Slice&) { return Layout::view; }
-
-bool is_identity(const Slice& op, const Shape&) {
-  const auto all_are = [](const std::vector<int64_t>& values, int64_t wanted) {
-    return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == wanted; });
-  };
-  return all_are(op.starts, 0) && all_are(op.steps, 1);
-}
-
-bool is_f32_only(const Slice&, DType) { return false; }
-
+Traits traits_of(const Slice& op) { return {Layout::view, InF32::none, /*is_identity=*/op == whole_slice(op.extents)}; }
 int64_t own_work(const Slice&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

@@ -43,9 +43,7 @@ std::vector<Value> evaluate(const Softmax& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const Softmax&) { return Layout::row_major; }
-bool is_identity(const Softmax&, const Shape&) { return false; }
-bool is_f32_only(const Softmax&, DType) { return true; }
+Traits traits_of(const Softmax&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const Softmax&, const Given& given, const TensorTypes&) { return (kWorkOfRead - 1) * given.elements(); }
 
 }  // namespace tamp::ops

@@ -27,9 +27,7 @@ std::vector<Value> evaluate(const TileSums& op, const Call& call) {
   }
   return {output_from(call, sums)};
 }
-Layout layout_of(const TileSums&) { return Layout::channels_last; }
-bool is_identity(const TileSums&, const Shape&) { return false; }
-bool is_f32_only(const TileSums&, DType) { return true; }
+Traits traits_of(const TileSums&) { return {Layout::channels_last, InF32::all}; }
 int64_t own_work(const TileSums&, const Given& given, const TensorTypes&) { return saturating_product({kWorkOfRead, given.elements(0)}); }
 
 }  // namespace tamp::ops

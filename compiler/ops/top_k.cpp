@@ -61,9 +61,7 @@ std::vector<Value> evaluate(const TopK& op, const Call& call) {
   return {output_of(call, std::move(chosen.values)), value_from(DType::i64, call.output().shape, chosen.places)};
 }
 
-Layout layout_of(const TopK&) { return Layout::row_major; }
-bool is_identity(const TopK&, const Shape&) { return false; }
-bool is_f32_only(const TopK&, DType) { return false; }
+Traits traits_of(const TopK&) { return {Layout::row_major, InF32::none}; }
 
 // Sorting takes a logarithm of comparisons an element.
 int64_t own_work(const TopK&, const Given& given, const TensorTypes&) { return saturating_product({given.elements(0), 4 * kWorkOfRead}); }

@@ -29,21 +29,7 @@ std::vector<Value> evaluate(const Transpose& op, const Call& call) {
   return {strided_copy(call, 0, strides)};
 }
 
-Layout layout_of(const Transpose&) { return Layout::view; }
-
-// Only dimensions of extent 1 change places: the elements stay in their order.
-bool is_identity(const Transpose& op, const Shape& shape) {
-  int64_t last = -1;
-  for (const int64_t d : op.perm) {
-    if (shape[static_cast<size_t>(d)] == 1) continue;
-    if (d < last) return false;
-    last = d;
-  }
-  return true;
-}
-
-bool is_f32_only(const Transpose&, DType) { return false; }
-
+Traits traits_of(const Transpose&) { return {Layout::view, InF32::none}; }
 int64_t own_work(const Transpose&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

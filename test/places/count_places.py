@@ -52,9 +52,7 @@ std::vector<Value> evaluate(const Dummy& op, const Call& call) {
   for (double& v : y) v = op.scale * v + 1;
   return {output_from(call, y)};
 }
-Layout layout_of(const Dummy&) { return Layout::row_major; }
-bool is_identity(const Dummy&, const Shape&) { return false; }
-bool is_f32_only(const Dummy&, DType) { return true; }
+Traits traits_of(const Dummy&) { return {Layout::row_major, InF32::all}; }
 int64_t own_work(const Dummy&, const Given&, const TensorTypes&) { return 0; }
 
 }  // namespace tamp::ops

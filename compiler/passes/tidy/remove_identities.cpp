@@ -9,7 +9,7 @@ namespace {
 bool is_identity(const Graph& graph, const ROperator& rop) {
   if (rop.inputs.size() != 1 || rop.outputs.size() != 1) return false;
   const Tensor &from = graph.tensor(rop.inputs[0]), &to = graph.tensor(rop.outputs[0]);
-  return from.shape == to.shape && from.dtype == to.dtype && ops::is_identity(rop.attrs, to.shape);
+  return from.shape == to.shape && from.dtype == to.dtype && (keeps_order(graph, rop) || ops::is_identity(rop.attrs));
 }
 
 }  // namespace
