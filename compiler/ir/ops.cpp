@@ -55,60 +55,24 @@ const char* name_of(const OpAttrs& attrs) {
       attrs);
 }
 
-std::span<const char* const> names_of(Activation) {
-  static constexpr std::array kNames = {"none",       "relu",       "clip", "sigmoid", "tanh",     "hard_sigmoid",
-                                        "hard_swish", "leaky_relu", "silu", "gelu",    "gelu_tanh"};
-  static_assert(kNames.size() == static_cast<size_t>(Activation::gelu_tanh) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(ReduceKind) {
-  static constexpr std::array kNames = {"sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"};
-  static_assert(kNames.size() == static_cast<size_t>(ReduceKind::log_sum_exp) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(Weightless) {
-  static constexpr std::array kNames = {"nan", "zero_if_masked", "zero"};
-  static_assert(kNames.size() == static_cast<size_t>(Weightless::zero) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(PadMode) {
-  static constexpr std::array kNames = {"constant", "reflect", "edge", "wrap"};
-  static_assert(kNames.size() == static_cast<size_t>(PadMode::wrap) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(Interpolation) {
-  static constexpr std::array kNames = {"linear", "nearest", "cubic"};
-  static_assert(kNames.size() == static_cast<size_t>(Interpolation::cubic) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(Outside) {
-  static constexpr std::array kNames = {"zeros", "border", "reflection"};
-  static_assert(kNames.size() == static_cast<size_t>(Outside::reflection) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(ScatterKind) {
-  static constexpr std::array kNames = {"none", "add", "mul", "max", "min"};
-  static_assert(kNames.size() == static_cast<size_t>(ScatterKind::min) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(CellKind) {
-  static constexpr std::array kNames = {"LSTM", "GRU", "RNN"};
-  static_assert(kNames.size() == static_cast<size_t>(CellKind::rnn) + 1);
-  return kNames;
-}
-
-std::span<const char* const> names_of(CellFunctionKind) {
-  static constexpr std::array kNames = {"Sigmoid",    "Tanh",        "Relu", "Affine",   "LeakyRelu", "ThresholdedRelu",
-                                        "ScaledTanh", "HardSigmoid", "Elu",  "Softsign", "Softplus"};
-  static_assert(kNames.size() == static_cast<size_t>(CellFunctionKind::softplus) + 1);
-  return kNames;
-}
+// The words of an enum's values in their order, up to its last one.
+#define TAMP_NAMES(Enum, last, ...)                                      \
+  std::span<const char* const> names_of(Enum) {                          \
+    static constexpr std::array kNames = {__VA_ARGS__};                  \
+    static_assert(kNames.size() == static_cast<size_t>(Enum::last) + 1); \
+    return kNames;                                                       \
+  }
+TAMP_NAMES(Activation, gelu_tanh, "none", "relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "silu", "gelu",
+           "gelu_tanh")
+TAMP_NAMES(ReduceKind, log_sum_exp, "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
+TAMP_NAMES(Weightless, zero, "nan", "zero_if_masked", "zero")
+TAMP_NAMES(PadMode, wrap, "constant", "reflect", "edge", "wrap")
+TAMP_NAMES(Interpolation, cubic, "linear", "nearest", "cubic")
+TAMP_NAMES(Outside, reflection, "zeros", "border", "reflection")
+TAMP_NAMES(ScatterKind, min, "none", "add", "mul", "max", "min")
+TAMP_NAMES(CellKind, rnn, "LSTM", "GRU", "RNN")
+TAMP_NAMES(CellFunctionKind, softplus, "Sigmoid", "Tanh", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid",
+           "Elu", "Softsign", "Softplus")
+#undef TAMP_NAMES
 
 }  // namespace tamp
