@@ -148,9 +148,4 @@ Finish Timetable::append(ROperatorId rop, const RKernel& rkernel, std::span<cons
   return finish;
 }
 
-void Timetable::begin_together() {
-  const double begin_us = end_us_ + machine_->vdevice.barrier_us;
-  for (select::VEUTime& veu : veus_) veu.free_us = std::max(veu.free_us, begin_us);
-}
-
 }  // namespace tamp::schedule

@@ -77,9 +77,6 @@ class Timetable {
   // All phases of a rOperator one after another, or a gang. For each phase, the vEUs counted as busy are its own and `others` more.
   Finish append(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits, int64_t others = 0);
 
-  // A grid-wide boundary: rTasks that are appended later begin when all that were appended before have ended.
-  void begin_together();
-
   double end_us() const { return end_us_; }
   const std::vector<Placed>& appended() const { return appended_; }  // since the start or the last take_appended
   std::vector<Placed> take_appended() { return std::exchange(appended_, {}); }
