@@ -32,11 +32,7 @@ class Fusion {
   }
   ROperator finish(std::string title, const std::vector<TensorId>& results) {
     for (const TensorId id : results) body_.outputs.push_back(inside_[id.index()]);
-    ROperator whole;
-    whole.attrs = Fused{std::move(title), std::make_shared<const Graph>(std::move(body_))};
-    whole.inputs = std::move(inputs_);
-    whole.outputs = results;
-    return whole;
+    return {"", Fused{std::move(title), std::make_shared<const Graph>(std::move(body_))}, {}, std::move(inputs_), results, {}};
   }
 
  private:
@@ -60,7 +56,7 @@ class Fusion {
     body_.rops.push_back(std::move(made));
   }
   TensorId add(const Tensor& tensor, std::string name, Role role) {
-    return add_tensor(body_, Tensor{std::move(name), tensor.dtype, tensor.shape, role, nullptr, {}});
+    return add_tensor(body_, {std::move(name), tensor.dtype, tensor.shape, role});
   }
 
   const Graph& graph_;

@@ -13,13 +13,7 @@ TensorId add_tensor(Graph& graph, Tensor tensor) {
 }
 
 TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data) {
-  Tensor tensor;
-  tensor.name = std::move(name);
-  tensor.dtype = dtype;
-  tensor.shape = std::move(shape);
-  tensor.role = Role::constant;
-  tensor.data = std::make_shared<const Bytes>(std::move(data));
-  return add_tensor(graph, std::move(tensor));
+  return add_tensor(graph, {std::move(name), dtype, std::move(shape), Role::constant, std::make_shared<const Bytes>(std::move(data))});
 }
 
 TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values) {
@@ -95,6 +89,26 @@ Graph remove_dead(Graph graph) {
   graph.tensors = std::move(tensors);
   graph.rops = std::move(rops);
   return graph;
+}
+
+Graph drop_unread_results(Graph graph) {
+  const Uses uses = uses_of(graph);
+  for (ROperator& rop : graph.rops) {
+    auto* const recurrent = std::get_if<Recurrent>(&rop.attrs);
+    if (!recurrent) continue;
+    std::vector<TensorId> kept;
+    for (RecurrentCell& cell : recurrent->cells) {
+      for (int32_t* result : {&cell.y, &cell.y_h, &cell.y_c}) {
+        if (*result < 0) continue;
+        const TensorId id = rop.outputs[static_cast<size_t>(*result)];
+        const bool used = uses.is_output[id.index()] || !uses.consumers[id.index()].empty();
+        *result = used ? static_cast<int32_t>(kept.size()) : -1;
+        if (used) kept.push_back(id);
+      }
+    }
+    rop.outputs = std::move(kept);
+  }
+  return remove_dead(std::move(graph));
 }
 
 Graph sort_topologically(Graph graph) {

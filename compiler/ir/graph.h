@@ -77,15 +77,20 @@ struct Uses {
   std::vector<std::vector<ROperatorId>> consumers;
   std::vector<bool> is_output;
 
-  // The rOperator that makes the tensor, if one reader alone gets it: it is read once and is no graph output. Else none.
-  ROperatorId maker_for_one(TensorId id) const {
-    return consumers[id.index()].size() == 1 && !is_output[id.index()] ? producer[id.index()] : ROperatorId();
+  // The rOperator that reads the tensor, if that is read once and is no graph output. Else none.
+  ROperatorId only_reader(TensorId id) const {
+    return consumers[id.index()].size() == 1 && !is_output[id.index()] ? consumers[id.index()][0] : ROperatorId();
   }
+  // The rOperator that makes the tensor for one reader alone. Else none.
+  ROperatorId maker_for_one(TensorId id) const { return only_reader(id).valid() ? producer[id.index()] : ROperatorId(); }
 };
 Uses uses_of(const Graph& graph);
 
 // Drops rOperators whose results nobody needs and tensors that nobody names; keeps the order. Inputs stay.
 Graph remove_dead(Graph graph);
+
+// Drops results of recurrent rOperators that nothing but links of their cells reads: they need not be stored. Drops what is dead then.
+Graph drop_unread_results(Graph graph);
 
 // Puts rops back into topological order (stable). TAMP_CHECK on a cycle.
 Graph sort_topologically(Graph graph);

@@ -10,6 +10,12 @@ int64_t element_count(const Shape& shape) {
   return count;
 }
 
+std::vector<int64_t> range(int64_t begin, int64_t end) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = begin; i < end; ++i) numbers.push_back(i);
+  return numbers;
+}
+
 std::vector<int64_t> row_major_strides(const Shape& shape) {
   std::vector<int64_t> strides(shape.size(), 0);
   int64_t step = 1;

@@ -35,8 +35,8 @@ struct Tensor {
   DType dtype = DType::f32;
   Shape shape;
   Role role = Role::activation;
-  std::shared_ptr<const Bytes> data;  // role constant: row-major little-endian values; null otherwise
-  Placement place;
+  std::shared_ptr<const Bytes> data = nullptr;  // role constant: row-major little-endian values; null otherwise
+  Placement place = {};
 };
 
 // Where memory comes from. Arena buffers get an offset from the memory plan; the others are bound at run time.
@@ -52,6 +52,7 @@ struct Buffer {
   double largest = 0;     // narrowed in tf32: the magnitude that values are proven to have at most (passes/value_bounds.h); else 0
 };
 
+std::vector<int64_t> range(int64_t begin, int64_t end);      // begin, begin + 1, .. before end
 int64_t element_count(const Shape& shape);                   // 1 for a scalar
 std::vector<int64_t> row_major_strides(const Shape& shape);  // extent-1 dimensions get 0
 bool is_row_major(const Tensor& tensor);                     // placed densely in logical order

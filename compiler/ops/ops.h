@@ -18,6 +18,19 @@ struct Value {
   std::shared_ptr<const Bytes> data;
 };
 
+// The numbers as they lie in memory.
+template <class T>
+Value raw_value(DType dtype, Shape shape, const std::vector<T>& numbers) {
+  const auto* const first = reinterpret_cast<const std::byte*>(numbers.data());
+  return {dtype, std::move(shape), std::make_shared<const Bytes>(first, first + numbers.size() * sizeof(T))};
+}
+
+template <class T>
+std::vector<T> raw_numbers(const Value& value) {
+  const auto* const first = reinterpret_cast<const T*>(value.data->data());
+  return std::vector<T>(first, first + element_count(value.shape));
+}
+
 struct TensorType {
   DType dtype = DType::f32;
   Shape shape;

@@ -98,9 +98,9 @@ class Preference {
 
   // The order in which the only reader, a Reshape, makes a channels-last map of the tensor; nothing if that is not what the reader makes.
   std::optional<std::vector<int64_t>> for_maps(TensorId id) {
-    const auto& readers = uses_.consumers[id.index()];
-    if (readers.size() != 1 || uses_.is_output[id.index()]) return std::nullopt;
-    const ROperator& rop = graph_.rop(readers[0]);
+    const ROperatorId reader = uses_.only_reader(id);
+    if (!reader.valid()) return std::nullopt;
+    const ROperator& rop = graph_.rop(reader);
     if (!std::holds_alternative<Reshape>(rop.attrs) || !is_read_as_map(rop.outputs[0])) return std::nullopt;
     const std::vector<int64_t> map = channels_last_strides(graph_.tensor(rop.outputs[0]).shape, cell_);
     const std::optional<Placement> source = source_place(graph_, rop, {BufferId(), 0, map});

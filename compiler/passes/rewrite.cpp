@@ -1,6 +1,7 @@
 #include "compiler/passes/rewrite.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "compiler/support/error.h"
@@ -19,6 +20,10 @@ std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
 
 }  // namespace
 
+bool has_epilogue(const ROperator& rop) {
+  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
+}
+
 bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
   return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
 }
@@ -32,21 +37,36 @@ const ElementwiseStep* single_step(const ROperator& rop) {
   return &op->steps[0];
 }
 
+const ROperator* maker_of(const Graph& graph, const Uses& uses, TensorId id) {
+  const ROperatorId maker = id.index() < uses.producer.size() ? uses.producer[id.index()] : ROperatorId();
+  return maker.valid() ? &graph.rop(maker) : nullptr;
+}
+
+const ROperator* maker_by(const Graph& graph, const Uses& uses, TensorId id, ElementwiseOp op) {
+  const ROperator* const maker = maker_of(graph, uses, id);
+  const ElementwiseStep* const step = maker ? single_step(*maker) : nullptr;
+  return step && step->op == op ? maker : nullptr;
+}
+
 TensorId add_like(Graph& graph, TensorId like, std::string name, Shape shape) {
-  Tensor tensor;
-  tensor.name = std::move(name);
-  tensor.dtype = graph.tensor(like).dtype;
-  tensor.shape = std::move(shape);
-  return add_tensor(graph, std::move(tensor));
+  return add_tensor(graph, {std::move(name), graph.tensor(like).dtype, std::move(shape)});
+}
+
+TensorId append_view(Graph& graph, std::vector<ROperator>& rops, const std::string& name, OpAttrs view, TensorId from, const Shape& shape,
+                     const std::vector<std::string>& origin) {
+  const TensorId to = add_like(graph, from, name, shape);
+  rops.push_back({name, std::move(view), {}, {from}, {to}, origin});
+  return to;
+}
+
+std::vector<int64_t> swapped(size_t rank, size_t first) {
+  std::vector<int64_t> perm = range(0, static_cast<int64_t>(rank));
+  std::swap(perm[first], perm[first + 1]);
+  return perm;
 }
 
 ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output) {
-  ROperator rop;
-  rop.name = std::move(name);
-  rop.attrs = Elementwise{std::move(steps)};
-  rop.inputs = std::move(inputs);
-  rop.outputs = {output};
-  return rop;
+  return {std::move(name), Elementwise{std::move(steps)}, {}, std::move(inputs), {output}, {}};
 }
 
 ROperator make_copy(std::string name, TensorId from, TensorId to) {
@@ -113,6 +133,22 @@ bool keeps_order(const Graph& graph, const ROperator& rop) {
 
 void prepend_origin(ROperator& rop, const ROperator& first) {
   rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end());
+}
+
+std::vector<std::string> origin_between(const Graph& graph, const Uses& uses, const std::vector<TensorId>& from, size_t to) {
+  std::set<size_t> found, open = {to};
+  while (!open.empty()) {
+    const size_t next = *open.begin();
+    open.erase(open.begin());
+    found.insert(next);
+    for (const TensorId id : graph.rops[next].inputs) {
+      if (!id.valid() || std::find(from.begin(), from.end(), id) != from.end()) continue;
+      if (uses.producer[id.index()].valid()) open.insert(uses.producer[id.index()].index());
+    }
+  }
+  std::vector<std::string> origin;
+  for (const size_t i : found) origin.insert(origin.end(), graph.rops[i].origin.begin(), graph.rops[i].origin.end());
+  return origin;
 }
 
 TensorId Replacements::resolve(TensorId id) const {

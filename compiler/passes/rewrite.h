@@ -10,13 +10,25 @@
 namespace tamp::passes {
 
 inline bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
+bool has_epilogue(const ROperator& rop);
 bool all_are(const std::vector<int64_t>& values, int64_t wanted);  // true of none
 
 // The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
 const ElementwiseStep* single_step(const ROperator& rop);
 
+// The rOperator that makes the tensor; null for inputs, constants, and tensors newer than `uses`.
+const ROperator* maker_of(const Graph& graph, const Uses& uses, TensorId id);
+// The same if it is an Elementwise of the one step `op`; else null.
+const ROperator* maker_by(const Graph& graph, const Uses& uses, TensorId id, ElementwiseOp op);
+
 // A new activation of the type of `like`.
 TensorId add_like(Graph& graph, TensorId like, std::string name, Shape shape);
+
+// A view of `from`, whose rOperator, of the same name, is put behind `rops`.
+TensorId append_view(Graph& graph, std::vector<ROperator>& rops, const std::string& name, OpAttrs view, TensorId from, const Shape& shape,
+                     const std::vector<std::string>& origin = {});
+// The order of dimensions that has dimension `first` and the one behind it swapped.
+std::vector<int64_t> swapped(size_t rank, size_t first);
 
 ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output);
 ROperator make_copy(std::string name, TensorId from, TensorId to);  // one step `identity`
@@ -42,6 +54,8 @@ bool keeps_order(const Graph& graph, const ROperator& rop);
 
 // Puts the ONNX nodes of `first` before those of `rop` in rop.origin.
 void prepend_origin(ROperator& rop, const ROperator& first);
+// ONNX nodes of all rOperators that lead from tensors of `from` to rOperator `to`, in the graph's order.
+std::vector<std::string> origin_between(const Graph& graph, const Uses& uses, const std::vector<TensorId>& from, size_t to);
 
 // Notes that tensors are replaced by others and rewires a graph once at the end. Chains of replacements are followed.
 class Replacements {

@@ -66,14 +66,8 @@ std::optional<std::vector<int64_t>> permutation_of(const Tensor& table, int64_t 
 
 TensorId in_shape(Graph& graph, std::vector<ROperator>& views, TensorId id, const Shape& shape) {
   if (graph.tensor(id).shape == shape) return id;
-  ROperator reshape;
-  reshape.name = graph.tensor(id).name + ".rows" + std::to_string(graph.tensors.size());
-  reshape.attrs = Reshape{shape};
-  reshape.inputs = {id};
-  const TensorId view = add_like(graph, id, reshape.name, shape);
-  reshape.outputs = {view};
-  views.push_back(std::move(reshape));
-  return view;
+  const std::string name = graph.tensor(id).name + ".rows" + std::to_string(graph.tensors.size());
+  return append_view(graph, views, name, Reshape{shape}, id, shape);
 }
 
 }  // namespace tamp::passes

@@ -35,17 +35,9 @@ class Cutter {
 
   // A view of `from`; `part` makes its name.
   TensorId view(const char* part, OpAttrs attrs, TensorId from, Shape shape) {
-    Tensor made;
-    made.name = tensor_name_ + part;
-    made.dtype = graph_.tensor(from).dtype;
-    made.shape = std::move(shape);
-    ROperator rop;
-    rop.name = name_ + part;
-    rop.attrs = std::move(attrs);
-    rop.inputs = {from};
-    rop.outputs = {add_tensor(graph_, std::move(made))};
-    before_.push_back(rop);
-    return rop.outputs[0];
+    const TensorId made = add_like(graph_, from, tensor_name_ + part, std::move(shape));
+    before_.push_back({name_ + part, std::move(attrs), {}, {from}, {made}, {}});
+    return made;
   }
   TensorId reshaped(const char* part, TensorId from, const Shape& shape) { return view(part, Reshape{shape}, from, shape); }
   TensorId transposed(const char* part, TensorId from, const std::vector<size_t>& order) {
@@ -84,10 +76,7 @@ TensorId product_weights(Graph& graph, TensorId id, bool channels_last) {
   shape[0] = old.shape[0];
   shape[1] = element_count(old.shape) / old.shape[0];
   if (channels_last) return add_f32_constant(graph, old.name + ".patches", shape, channels_last_weights(old));
-  Tensor made = old;
-  made.name += ".patches";
-  made.shape = std::move(shape);
-  return add_tensor(graph, std::move(made));
+  return add_tensor(graph, {old.name + ".patches", old.dtype, std::move(shape), old.role, old.data});
 }
 
 // Rewrites the Conv at `at`. `channels_last`: the order of a patch's values, which is best that of x.

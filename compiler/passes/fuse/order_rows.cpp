@@ -218,16 +218,10 @@ class Ordering {
     std::get<Normalize>(rop.attrs).axes = {1};
     if (shape == matrix) return;
     rop.outputs = {add_like(graph_, made, graph_.tensor(made).name + ".ordered" + std::to_string(graph_.tensors.size()), matrix)};
-    ROperator view;
-    view.name = graph_.tensor(made).name;
-    view.attrs = Reshape{shape};
-    view.inputs = rop.outputs;
-    view.outputs = {made};
-    views_.push_back(std::move(view));
+    views_.push_back({graph_.tensor(made).name, Reshape{shape}, {}, rop.outputs, {made}, {}});
   }
 
-  template <class Value>
-  TensorId with_table(TensorId table, const Value& value) {
+  TensorId with_table(TensorId table, const auto& value) {
     const Tensor old = graph_.tensor(table);
     std::vector<int64_t> values;
     for (size_t i = 0; i < static_cast<size_t>(element_count(old.shape)); ++i) values.push_back(value(i64_data(old), i));

@@ -35,14 +35,14 @@ class PooledMatcher {
     if (graph_.tensor(product.inputs[0]).shape.size() != 2 || graph_.tensor(product.inputs[1]).shape.size() != 2) return std::nullopt;
     PooledMatch match{0, rop, {}};
     TensorId at = product.inputs[0];
-    std::optional<size_t> maker = maker_of(at);
-    for (; maker && std::holds_alternative<Reshape>(graph_.rops[*maker].attrs); maker = maker_of(at)) {
-      match.between.push_back(*maker);
-      at = graph_.rops[*maker].inputs[0];
+    ROperatorId maker = uses_.maker_for_one(at);
+    for (; maker.valid() && std::holds_alternative<Reshape>(graph_.rop(maker).attrs); maker = uses_.maker_for_one(at)) {
+      match.between.push_back(maker.index());
+      at = graph_.rop(maker).inputs[0];
     }
-    if (!maker || !is_mean_of_channels(graph_, graph_.rops[*maker])) return std::nullopt;
-    match.between.push_back(*maker);
-    const TensorId map = graph_.rops[*maker].inputs[0];
+    if (!maker.valid() || !is_mean_of_channels(graph_, graph_.rop(maker))) return std::nullopt;
+    match.between.push_back(maker.index());
+    const TensorId map = graph_.rop(maker).inputs[0];
     // The views in between leave images and channels as they are.
     const Shape means(graph_.tensor(map).shape.begin(), graph_.tensor(map).shape.begin() + 2);
     const ROperatorId conv = uses_.producer[map.index()];
@@ -52,11 +52,6 @@ class PooledMatcher {
   }
 
  private:
-  std::optional<size_t> maker_of(TensorId id) const {
-    const ROperatorId maker = uses_.maker_for_one(id);
-    return maker.valid() ? std::optional(maker.index()) : std::nullopt;
-  }
-
   bool can_sum(const ROperator& rop) const {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
     if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph_, rop.inputs[1])) return false;

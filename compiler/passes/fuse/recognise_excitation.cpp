@@ -94,10 +94,7 @@ class ExcitationMaker {
 
   // The ChannelSqueeze::rows with the shortest estimated time. None where there is no body for it.
   std::optional<Excited> made(const ExcitationMatch& match, std::optional<size_t> depthwise) {
-    Tensor parts;
-    parts.name = before_.tensor(before_.rops[match.first].outputs[0]).name + ".parts";
-    parts.dtype = DType::f32;
-    const TensorId sums = add_tensor(graph_, std::move(parts));
+    const TensorId sums = add_tensor(graph_, {before_.tensor(before_.rops[match.first].outputs[0]).name + ".parts", DType::f32, {}});
     const Shape& map = before_.tensor(match.squeezed).shape;
     std::optional<Excited> best;
     for (int64_t tiles = 1, last = 0; tiles <= map[2]; ++tiles) {

@@ -184,9 +184,7 @@ class ConcatSplit {
 
   TensorId emit_view(const ROperator& chain, TensorId from, OpAttrs attrs, const Shape& shape) {
     const std::string name = chain.name + ".view" + std::to_string(graph_.tensors.size());
-    const TensorId to = add_like(graph_, from, name, shape);
-    made_.push_back({name, std::move(attrs), {}, {from}, {to}, chain.origin});
-    return to;
+    return append_view(graph_, made_, name, std::move(attrs), from, shape, chain.origin);
   }
 
   using PartKey = std::tuple<TensorId, size_t, int64_t, int64_t, int64_t>;  // tensor, axis, start, step, extent

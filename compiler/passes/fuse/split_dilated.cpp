@@ -72,15 +72,8 @@ Graph split(Graph graph, size_t at, const std::vector<Tap>& taps) {
     Slice slice = whole_slice(graph.tensor(whole.inputs[0]).shape);
     slice.starts[2] = tap.h.start, slice.starts[3] = tap.w.start;
     slice.extents[2] = tap.h.extent, slice.extents[3] = tap.w.extent;
-    Tensor seen;
-    seen.name = y.name + part + ".read";
-    seen.shape = slice.extents;
-    ROperator read;
-    read.name = whole.name + part + ".read";
-    read.attrs = std::move(slice);
-    read.inputs = {whole.inputs[0]};
-    read.outputs = {add_tensor(graph, std::move(seen))};
-    read.origin = whole.origin;
+    const TensorId read = add_like(graph, whole.inputs[0], y.name + part + ".read", slice.extents);
+    made.push_back({whole.name + part + ".read", std::move(slice), {}, {whole.inputs[0]}, {read}, whole.origin});
     const bool is_last = &tap == &taps.back();
     ROperator product = whole;
     if (!is_last) product.name += part;
@@ -89,16 +82,13 @@ Graph split(Graph graph, size_t at, const std::vector<Tap>& taps) {
                          .dilations = {1, 1},
                          .pads_begin = {tap.h.before, tap.w.before},
                          .pads_end = {tap.h.after, tap.w.after}};
-    product.inputs = {read.outputs[0], weights_of_tap(graph, whole.inputs[1], tap.number)};
+    product.inputs = {read, weights_of_tap(graph, whole.inputs[1], tap.number)};
     if (!is_last) {
-      Tensor partial = y;
-      partial.name += part;
       product.epilogue = {};
-      product.outputs = {add_tensor(graph, std::move(partial))};
+      product.outputs = {add_tensor(graph, {y.name + part, y.dtype, y.shape})};
     }
     product.epilogue.residual = sum;
     sum = product.outputs[0];
-    made.push_back(std::move(read));
     made.push_back(std::move(product));
   }
   const auto here = graph.rops.begin() + static_cast<std::ptrdiff_t>(at);

@@ -32,12 +32,7 @@ std::vector<std::vector<int64_t>> tiles_for_sums(const Shape& map) {
   return tiles;
 }
 
-TensorId add_sums(Graph& graph, const Tensor& map) {
-  Tensor sums;
-  sums.name = map.name + ".sums";
-  sums.dtype = DType::f32;
-  return add_tensor(graph, std::move(sums));
-}
+TensorId add_sums(Graph& graph, const Tensor& map) { return add_tensor(graph, {map.name + ".sums", DType::f32, {}}); }
 
 Shape shape_of_sums(const Shape& map, const std::vector<int64_t>& tile) {
   return {map[0], map[1], ((map[2] + tile[0] - 1) / tile[0]) * ((map[3] + tile[1] - 1) / tile[1])};

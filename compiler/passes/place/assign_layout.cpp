@@ -26,11 +26,7 @@ Graph separate_outputs(Graph graph) {
   std::set<TensorId> seen;
   for (TensorId& id : graph.outputs) {
     if (graph.tensor(id).role == Role::activation && seen.insert(id).second) continue;
-    Tensor copy;
-    copy.name = graph.tensor(id).name;
-    copy.dtype = graph.tensor(id).dtype;
-    copy.shape = graph.tensor(id).shape;
-    const TensorId to = add_tensor(graph, std::move(copy));
+    const TensorId to = add_like(graph, id, graph.tensor(id).name, graph.tensor(id).shape);
     graph.rops.push_back(make_copy(graph.tensor(id).name + ".copy", id, to));
     id = to;
     seen.insert(to);
@@ -342,7 +338,7 @@ class LayoutAssigner {
     const TensorId operand = rop.inputs[0];
     if (const auto found = wanted_copies_.find({operand, *wanted}); found != wanted_copies_.end()) return found->second;
     const size_t tensors = graph_.tensors.size(), buffers = graph_.buffers.size();
-    const TensorId copy = add_tensor(graph_, copy_of(operand));
+    const TensorId copy = add_copy_of(operand);
     give_buffer(copy, BufferKind::arena, -1, *wanted);
     ROperator reader = rop;
     reader.inputs[0] = copy;
@@ -358,28 +354,20 @@ class LayoutAssigner {
   TensorId dense_copy(TensorId id, const std::vector<int64_t>& strides, std::map<TensorId, TensorId>& copies) {
     const auto [found, is_new] = copies.try_emplace(id);
     if (!is_new) return found->second;
-    Tensor copy = copy_of(id);
-    const TensorId to = add_tensor(graph_, std::move(copy));
+    const TensorId to = add_copy_of(id);
     give_buffer(to, BufferKind::arena, -1, strides);
     add_copy_rop(id, to);
     return found->second = to;
   }
 
   TensorId emit_copy(TensorId from, const Placement& at) {
-    Tensor copy = copy_of(from);
-    copy.place = at;
-    const TensorId to = add_tensor(graph_, std::move(copy));
+    const TensorId to = add_copy_of(from);
+    graph_.tensor(to).place = at;
     add_copy_rop(from, to);
     return to;
   }
 
-  Tensor copy_of(TensorId id) const {
-    Tensor copy;
-    copy.name = graph_.tensor(id).name + ".copy";
-    copy.dtype = graph_.tensor(id).dtype;
-    copy.shape = graph_.tensor(id).shape;
-    return copy;
-  }
+  TensorId add_copy_of(TensorId id) { return add_like(graph_, id, graph_.tensor(id).name + ".copy", graph_.tensor(id).shape); }
 
   void add_copy_rop(TensorId from, TensorId to) {
     const std::string base = graph_.tensor(from).name + ".copy";

@@ -209,11 +209,9 @@ class Merging {
       merged.origin.insert(merged.origin.end(), graph_.rops[member].origin.begin(), graph_.rops[member].origin.end());
     merged.inputs = {graph_.rops[members[0]].inputs[0], add_weights(merged.name, members, cover, channels)};
     if (has_bias) merged.epilogue.bias = add_bias(merged.name, members);
-    Tensor result;
-    result.name = merged.name;
-    result.shape = graph_.tensor(made_by(members[0])).shape;
-    result.shape[1] = channels;
-    merged.outputs = {add_tensor(graph_, std::move(result))};
+    Shape shape = graph_.tensor(made_by(members[0])).shape;
+    shape[1] = channels;
+    merged.outputs = {add_tensor(graph_, {merged.name, DType::f32, shape})};
     return merged;
   }
 
@@ -250,12 +248,7 @@ class Merging {
     Slice slice = whole_slice(whole);
     slice.starts[1] = part.begin;
     slice.extents[1] = part.end - part.begin;
-    ROperator rop;
-    rop.name = name;
-    rop.attrs = std::move(slice);
-    rop.inputs = {part.whole};
-    rop.outputs = {to};
-    inserted_[at].push_back(std::move(rop));
+    inserted_[at].push_back({name, std::move(slice), {}, {part.whole}, {to}, {}});
   }
 
   // Parts of the merged result that a Concat puts side by side in the order in which they lie already become one operand of the Concat. If
@@ -299,10 +292,9 @@ class Merging {
     const auto now = replaced_.find(row.whole);
     const Part part{now == replaced_.end() ? row.whole : now->second, row.begin, row.end};
     if (part.end - part.begin == graph_.tensor(part.whole).shape[1]) return part.whole;
-    Tensor slice = graph_.tensor(part.whole);
-    slice.name = fmt::format("{}.{}to{}", slice.name, part.begin, part.end);
-    slice.shape[1] = part.end - part.begin;
-    const TensorId id = add_tensor(graph_, std::move(slice));
+    Shape shape = graph_.tensor(part.whole).shape;
+    shape[1] = part.end - part.begin;
+    const TensorId id = add_like(graph_, part.whole, fmt::format("{}.{}to{}", graph_.tensor(part.whole).name, part.begin, part.end), shape);
     insert_slice(merged_at, names_.unique(graph_.tensor(id).name, "."), part, id);
     return id;
   }

@@ -1,7 +1,6 @@
 #include "compiler/passes/recognise/group_queries.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "compiler/passes/rewrite.h"
@@ -64,9 +63,9 @@ class QueryGrouper {
   std::optional<RepeatedHeads> repeated_by(TensorId id, size_t rank) const {
     RepeatedHeads found;
     if (graph_.tensor(id).shape.size() != rank) return std::nullopt;
-    for (; const ROperator* maker = maker_of(id); found.turned = !found.turned) {
+    for (; const ROperator* maker = maker_of(graph_, uses_, id); found.turned = !found.turned) {
       const auto* turn = std::get_if<Transpose>(&maker->attrs);
-      if (!turn || turn->perm != turning(rank)) break;
+      if (!turn || turn->perm != swapped(rank, rank - 2)) break;
       id = maker->inputs[0];
     }
     const Shape& shape = graph_.tensor(id).shape;
@@ -76,7 +75,7 @@ class QueryGrouper {
       found.source = *source;
       return found;
     }
-    const ROperator* const maker = maker_of(id);
+    const ROperator* const maker = maker_of(graph_, uses_, id);
     if (!maker || !std::holds_alternative<Reshape>(maker->attrs)) return std::nullopt;
     const std::optional<TensorId> source = repeated_from(maker->inputs[0]);
     if (!source) return std::nullopt;
@@ -92,24 +91,11 @@ class QueryGrouper {
 
   // What the tensor repeats along some dimensions and does not change otherwise.
   std::optional<TensorId> repeated_from(TensorId id) const {
-    const ROperator* const maker = maker_of(id);
+    const ROperator* const maker = maker_of(graph_, uses_, id);
     const ElementwiseStep* const step = maker ? single_step(*maker) : nullptr;
     if (!step || step->op != ElementwiseOp::identity || graph_.tensor(maker->inputs[0]).dtype != graph_.tensor(id).dtype)
       return std::nullopt;
     return maker->inputs[0];
-  }
-
-  const ROperator* maker_of(TensorId id) const {
-    const ROperatorId maker = uses_.producer[id.index()];
-    return maker.valid() ? &graph_.rop(maker) : nullptr;
-  }
-
-  // The Transpose of the last two dimensions.
-  static std::vector<int64_t> turning(size_t rank) {
-    std::vector<int64_t> perm(rank);
-    std::iota(perm.begin(), perm.end(), int64_t{0});
-    std::swap(perm[rank - 2], perm[rank - 1]);
-    return perm;
   }
 
   // The shape with heads and heads of a group as two dimensions; a tensor that is the same for all heads stays so. Nothing if it has
@@ -155,7 +141,7 @@ class QueryGrouper {
       if (repeated[i] && repeated[i]->turned) {
         Shape shape = graph_.tensor(rop.inputs[i]).shape;
         std::swap(shape[shape.size() - 2], shape.back());
-        rop.inputs[i] = emit_view(rop, rop.inputs[i], Transpose{turning(shape.size())}, shape);
+        rop.inputs[i] = emit_view(rop, rop.inputs[i], Transpose{swapped(shape.size(), shape.size() - 2)}, shape);
       }
     }
     if (!groups) return made_.push_back(std::move(rop));
@@ -170,17 +156,14 @@ class QueryGrouper {
   // A constant stays one, for the passes that look for constants.
   TensorId emit_reshape(const ROperator& rop, TensorId id, const Shape& shape) {
     if (!is_constant(graph_, id)) return emit_view(rop, id, Reshape{shape}, shape);
-    Tensor constant = graph_.tensor(id);
-    constant.name = rop.name + ".group" + std::to_string(graph_.tensors.size());
-    constant.shape = shape;
-    return add_tensor(graph_, std::move(constant));
+    const Tensor& constant = graph_.tensor(id);
+    const std::string name = rop.name + ".group" + std::to_string(graph_.tensors.size());
+    return add_tensor(graph_, {name, constant.dtype, shape, constant.role, constant.data});
   }
 
   TensorId emit_view(const ROperator& rop, TensorId from, OpAttrs attrs, const Shape& shape) {
     const std::string name = rop.name + ".group" + std::to_string(graph_.tensors.size());
-    const TensorId to = add_like(graph_, from, name, shape);
-    made_.push_back({name, std::move(attrs), {}, {from}, {to}, rop.origin});
-    return to;
+    return append_view(graph_, made_, name, std::move(attrs), from, shape, rop.origin);
   }
 
   static constexpr size_t kBias = kAttentionBias;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include "compiler/passes/rewrite.h"
 
@@ -58,8 +57,7 @@ class ActivationMatcher {
   }
 
   // x, where `rop` makes 0.5 * x * (a tensor of which `x_of` says the same x).
-  template <class XOf>
-  TensorId half_of_x_times(const ROperator& rop, XOf&& x_of) const {
+  TensorId half_of_x_times(const ROperator& rop, auto&& x_of) const {
     std::vector<TensorId> factors = factors_of(rop);
     if (factors.size() != 3) return TensorId();
     std::sort(factors.begin(), factors.end());
@@ -70,21 +68,7 @@ class ActivationMatcher {
     return TensorId();
   }
 
-  // ONNX nodes of all rOperators that lead from x to `rop`, in the graph's order.
-  std::vector<std::string> origin_back_to(size_t rop, TensorId x) const {
-    std::set<size_t> found, open = {rop};
-    while (!open.empty()) {
-      const size_t next = *open.begin();
-      open.erase(open.begin());
-      found.insert(next);
-      for (const TensorId id : graph_.rops[next].inputs) {
-        if (id != x && uses_.producer[id.index()].valid()) open.insert(uses_.producer[id.index()].index());
-      }
-    }
-    std::vector<std::string> origin;
-    for (const size_t i : found) origin.insert(origin.end(), graph_.rops[i].origin.begin(), graph_.rops[i].origin.end());
-    return origin;
-  }
+  std::vector<std::string> origin_back_to(size_t rop, TensorId x) const { return origin_between(graph_, uses_, {x}, rop); }
 
   TensorId hard_swish_of(const ROperator& rop) const {
     const std::vector<TensorId> factors = factors_of(rop);

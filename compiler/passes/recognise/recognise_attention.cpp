@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
@@ -58,10 +57,6 @@ class AttentionMatcher {
   }
 
  private:
-  std::optional<size_t> maker_of(TensorId id) const {
-    const ROperatorId maker = uses_.maker_for_one(id);
-    return maker.valid() ? std::optional(maker.index()) : std::nullopt;
-  }
   bool is_f32(TensorId id) const { return graph_.tensor(id).dtype == DType::f32; }
 
   // A product of two tensors in f32 and nothing more, but for a factor.
@@ -71,12 +66,6 @@ class AttentionMatcher {
     return product && !has_c && !product->trans_a && is_f32(rop.outputs[0]) ? product : nullptr;
   }
 
-  // The maker of a tensor, whoever else reads it, if it is one elementwise step.
-  const ROperator* maker_by(TensorId id, ElementwiseOp op) const {
-    const ROperatorId maker = uses_.producer[id.index()];
-    const ElementwiseStep* step = maker.valid() ? single_step(graph_.rop(maker)) : nullptr;
-    return step && step->op == op ? &graph_.rop(maker) : nullptr;
-  }
   bool is_scalar(TensorId id, float value) const { return scalar_value(graph_, id) == value; }
 
   // Behind the Softmax, weights may be selected once more, for queries whose keys are all masked: PyTorch's exporter writes Where(IsNaN(w),
@@ -86,7 +75,8 @@ class AttentionMatcher {
       const ROperator& rop = graph_.rop(reader);
       const ElementwiseStep* const step = single_step(rop);
       if (!step || step->op != ElementwiseOp::where || graph_.tensor(rop.outputs[0]).shape != graph_.tensor(weights).shape) continue;
-      const ROperator* const is_nan = maker_of(rop.inputs[0]) ? maker_by(rop.inputs[0], ElementwiseOp::is_nan) : nullptr;
+      const ROperator* const is_nan =
+          uses_.maker_for_one(rop.inputs[0]).valid() ? maker_by(graph_, uses_, rop.inputs[0], ElementwiseOp::is_nan) : nullptr;
       const size_t readers = uses_.consumers[weights.index()].size();
       if (uses_.is_output[weights.index()]) continue;
       if (rop.inputs[2] == weights && is_nan && is_nan->inputs[0] == weights && is_scalar(rop.inputs[1], 0) && readers == 2) {
@@ -108,18 +98,18 @@ class AttentionMatcher {
   bool is_masked(TensorId bias, TensorId kept, int steps = 8) const {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     if (steps == 0) return false;
-    if (const ROperator* const both = maker_by(kept, ElementwiseOp::logical_and))
+    if (const ROperator* const both = maker_by(graph_, uses_, kept, ElementwiseOp::logical_and))
       return is_masked(bias, both->inputs[0], steps - 1) && is_masked(bias, both->inputs[1], steps - 1);
-    if (const ROperator* const above = maker_by(kept, ElementwiseOp::greater); above && above->inputs[0] == bias)
+    if (const ROperator* const above = maker_by(graph_, uses_, kept, ElementwiseOp::greater); above && above->inputs[0] == bias)
       return is_scalar(above->inputs[1], -kInfinity);
-    if (const ROperator* const sum = maker_by(bias, ElementwiseOp::add))
+    if (const ROperator* const sum = maker_by(graph_, uses_, bias, ElementwiseOp::add))
       return is_masked(sum->inputs[0], kept, steps - 1) || is_masked(sum->inputs[1], kept, steps - 1);
-    const ROperator* const chosen = maker_by(bias, ElementwiseOp::where);
+    const ROperator* const chosen = maker_by(graph_, uses_, bias, ElementwiseOp::where);
     return chosen && chosen->inputs[0] == kept && is_scalar(chosen->inputs[2], -kInfinity);
   }
 
   bool take_values(TensorId weights, AttentionMatch& found) const {
-    if (!maker_of(weights)) return false;
+    if (!uses_.maker_for_one(weights).valid()) return false;
     found.last = uses_.consumers[weights.index()][0].index();
     const ROperator& rop = graph_.rops[found.last];
     const MatMul* product = plain_product(rop);
@@ -139,13 +129,13 @@ class AttentionMatcher {
       scores = bias->first;
     }
     take_factor(scores, found);
-    const std::optional<size_t> maker = maker_of(scores);
-    const MatMul* product = maker ? plain_product(graph_.rops[*maker]) : nullptr;
+    const ROperatorId maker = uses_.maker_for_one(scores);
+    const MatMul* product = maker.valid() ? plain_product(graph_.rop(maker)) : nullptr;
     if (!product) return false;
-    found.steps.insert(found.steps.begin(), *maker);
+    found.steps.insert(found.steps.begin(), maker.index());
     found.scale *= product->alpha;
-    found.q = graph_.rops[*maker].inputs[0];
-    found.k = graph_.rops[*maker].inputs[1];
+    found.q = graph_.rop(maker).inputs[0];
+    found.k = graph_.rop(maker).inputs[1];
     found.keys_last = !product->trans_b;
     take_factor(found.q, found);
     take_factor(found.k, found);
@@ -163,9 +153,9 @@ class AttentionMatcher {
   std::optional<ConstantSums> sum_of_constants(TensorId id) const {
     ConstantSums sums;
     while (!leads_to_product(id)) {
-      const std::optional<size_t> maker = maker_of(id);
-      if (!maker) return std::nullopt;
-      const ROperator& rop = graph_.rops[*maker];
+      const ROperatorId maker = uses_.maker_for_one(id);
+      if (!maker.valid()) return std::nullopt;
+      const ROperator& rop = graph_.rop(maker);
       TensorId next = rop.inputs[0];
       if (!std::holds_alternative<Reshape>(rop.attrs)) {
         const ElementwiseStep* step = single_step(rop);
@@ -175,7 +165,7 @@ class AttentionMatcher {
         if (!is_f32_constant(graph_, rop.inputs[i]) || graph_.tensor(next).shape != graph_.tensor(id).shape) return std::nullopt;
         sums.constants.push_back({rop.inputs[i], graph_.tensor(id).shape});
       }
-      sums.steps.insert(sums.steps.begin(), *maker);
+      sums.steps.insert(sums.steps.begin(), maker.index());
       id = next;
     }
     sums.scores = id;
@@ -186,13 +176,13 @@ class AttentionMatcher {
 
   // The scores and what is added to them.
   std::optional<std::pair<TensorId, TensorId>> sum_of(TensorId id, AttentionMatch& found) const {
-    const std::optional<size_t> maker = maker_of(id);
-    const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
+    const ROperatorId maker = uses_.maker_for_one(id);
+    const ElementwiseStep* step = maker.valid() ? single_step(graph_.rop(maker)) : nullptr;
     if (!step || step->op != ElementwiseOp::add) return std::nullopt;
-    const std::vector<TensorId>& inputs = graph_.rops[*maker].inputs;
+    const std::vector<TensorId>& inputs = graph_.rop(maker).inputs;
     for (const size_t i : {size_t{0}, size_t{1}}) {
       if (!leads_to_product(inputs[i]) || inputs[i] == inputs[1 - i] || !is_f32(inputs[1 - i])) continue;
-      found.steps.insert(found.steps.begin(), *maker);
+      found.steps.insert(found.steps.begin(), maker.index());
       return std::pair(inputs[i], inputs[1 - i]);
     }
     return std::nullopt;
@@ -200,8 +190,8 @@ class AttentionMatcher {
   bool leads_to_product(TensorId id) const {
     AttentionMatch ignored;
     take_factor(id, ignored);
-    const std::optional<size_t> maker = maker_of(id);
-    return maker && plain_product(graph_.rops[*maker]);
+    const ROperatorId maker = uses_.maker_for_one(id);
+    return maker.valid() && plain_product(graph_.rop(maker));
   }
 
   bool is_factor_of_heads(TensorId id) const {
@@ -211,10 +201,10 @@ class AttentionMatcher {
 
   // id = x * factor or x / factor becomes x.
   void take_factor(TensorId& id, AttentionMatch& found) const {
-    const std::optional<size_t> maker = maker_of(id);
-    const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
+    const ROperatorId maker = uses_.maker_for_one(id);
+    const ElementwiseStep* step = maker.valid() ? single_step(graph_.rop(maker)) : nullptr;
     if (!step || (step->op != ElementwiseOp::mul && step->op != ElementwiseOp::div)) return;
-    const std::vector<TensorId>& inputs = graph_.rops[*maker].inputs;
+    const std::vector<TensorId>& inputs = graph_.rop(maker).inputs;
     for (const size_t i : {size_t{1}, size_t{0}}) {
       const std::optional<float> factor = scalar_value(graph_, inputs[i]);
       if ((!factor && !is_factor_of_heads(inputs[i])) || (i == 0 && step->op == ElementwiseOp::div)) continue;
@@ -223,7 +213,7 @@ class AttentionMatcher {
         found.factors.push_back({inputs[i], step->op});
       else
         found.scale = step->op == ElementwiseOp::mul ? found.scale * *factor : found.scale / *factor;
-      found.steps.insert(found.steps.begin(), *maker);
+      found.steps.insert(found.steps.begin(), maker.index());
       id = inputs[1 - i];
       return;
     }
@@ -259,16 +249,10 @@ TensorId summed(Graph& graph, const std::vector<AddedConstant>& constants, Shape
 
 // [..,size,keys] as [..,keys,size]. A Transpose is a view.
 TensorId with_keys_first(Graph& graph, TensorId k, const ROperator& reader, std::vector<ROperator>& made) {
-  Tensor turned;
-  turned.name = graph.tensor(k).name + ".turned." + reader.name;
-  turned.dtype = graph.tensor(k).dtype;
-  turned.shape = graph.tensor(k).shape;
-  std::swap(turned.shape[turned.shape.size() - 2], turned.shape.back());
-  std::vector<int64_t> perm(turned.shape.size());
-  std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm[perm.size() - 2], perm.back());
-  const TensorId to = add_tensor(graph, std::move(turned));
-  made.push_back({reader.name + ".keys", Transpose{std::move(perm)}, {}, {k}, {to}, reader.origin});
+  Shape shape = graph.tensor(k).shape;
+  std::swap(shape[shape.size() - 2], shape.back());
+  const TensorId to = add_like(graph, k, graph.tensor(k).name + ".turned." + reader.name, shape);
+  made.push_back({reader.name + ".keys", Transpose{swapped(shape.size(), shape.size() - 2)}, {}, {k}, {to}, reader.origin});
   return to;
 }
 
@@ -276,11 +260,7 @@ TensorId with_keys_first(Graph& graph, TensorId k, const ROperator& reader, std:
 TensorId with_factors(Graph& graph, TensorId q, const std::vector<FactorOfHeads>& factors, const ROperator& reader,
                       std::vector<ROperator>& made) {
   for (size_t i = 0; i < factors.size(); ++i) {
-    Tensor scaled;
-    scaled.name = fmt::format("{}.scaled{}.{}", graph.tensor(q).name, i, reader.name);
-    scaled.dtype = graph.tensor(q).dtype;
-    scaled.shape = graph.tensor(q).shape;
-    const TensorId to = add_tensor(graph, std::move(scaled));
+    const TensorId to = add_like(graph, q, fmt::format("{}.scaled{}.{}", graph.tensor(q).name, i, reader.name), graph.tensor(q).shape);
     const ElementwiseStep step{.op = factors[i].op, .operands = {0, 1}};
     made.push_back({fmt::format("{}.scale{}", reader.name, i), Elementwise{{step}}, {}, {q, factors[i].id}, {to}, reader.origin});
     q = to;
@@ -341,13 +321,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     if (!match) continue;
     ROperator rop = before.rops[match->last];
     rop.attrs = Attention{static_cast<float>(match->scale), match->weightless};
-    rop.origin.clear();
-    for (const size_t step : match->steps) {
-      const std::vector<std::string>& origin = before.rops[step].origin;
-      rop.origin.insert(rop.origin.end(), origin.begin(), origin.end());
-    }
-    const std::vector<std::string>& own = before.rops[match->last].origin;
-    rop.origin.insert(rop.origin.end(), own.begin(), own.end());
+    for (size_t i = match->steps.size(); i-- > 0;) prepend_origin(rop, before.rops[match->steps[i]]);
     const size_t tensors = graph.tensors.size();
     std::vector<ROperator> turned;
     const TensorId k = match->keys_last ? with_keys_first(graph, match->k, rop, turned) : match->k;

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
@@ -52,38 +51,17 @@ class NormalizationMatcher {
     return found;
   }
 
-  // ONNX nodes of all rOperators that lead from the operands of the match to `last`, in the graph's order.
   std::vector<std::string> origin_of(const Match& match) const {
-    std::set<size_t> found, open = {match.last};
-    while (!open.empty()) {
-      const size_t next = *open.begin();
-      open.erase(open.begin());
-      found.insert(next);
-      for (const TensorId id : graph_.rops[next].inputs) {
-        if (!id.valid() || id == match.x || id == match.scale || id == match.bias) continue;
-        if (uses_.producer[id.index()].valid()) open.insert(uses_.producer[id.index()].index());
-      }
-    }
-    std::vector<std::string> origin;
-    for (const size_t i : found) origin.insert(origin.end(), graph_.rops[i].origin.begin(), graph_.rops[i].origin.end());
-    return origin;
+    return origin_between(graph_, uses_, {match.x, match.scale, match.bias}, match.last);
   }
 
  private:
-  const ROperator* maker_of(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    return producer.valid() ? &graph_.rop(producer) : nullptr;
-  }
   // The operands of the Elementwise of the one step `op` that makes the tensor; empty if something else makes it.
   std::vector<TensorId> operands_of(TensorId id, ElementwiseOp op) const {
-    const ROperator* rop = maker_of(id);
-    const ElementwiseStep* step = rop ? single_step(*rop) : nullptr;
-    return step && step->op == op ? rop->inputs : std::vector<TensorId>();
+    const ROperator* rop = maker_by(graph_, uses_, id, op);
+    return rop ? rop->inputs : std::vector<TensorId>();
   }
-  bool is_scalar(TensorId id, float wanted) const {
-    const std::optional<float> value = scalar_value(graph_, id);
-    return value && *value == wanted;
-  }
+  bool is_scalar(TensorId id, float wanted) const { return scalar_value(graph_, id) == wanted; }
 
   // a / b, also as a * (1 / b).
   std::optional<std::pair<TensorId, TensorId>> quotient_of(const ROperator& rop) const {
@@ -105,7 +83,7 @@ class NormalizationMatcher {
 
   // The tensor that is averaged, if `id` is a mean; sets `axes`.
   TensorId averaged_of(TensorId id, std::vector<int64_t>& axes) const {
-    const ROperator* rop = maker_of(id);
+    const ROperator* rop = maker_of(graph_, uses_, id);
     const auto* reduce = rop ? std::get_if<Reduce>(&rop->attrs) : nullptr;
     if (!reduce || reduce->kind != ReduceKind::mean || !reduce->keepdims || reduce->axes.empty()) return TensorId();
     axes = reduce->axes;
@@ -130,10 +108,10 @@ class NormalizationMatcher {
   // max(|x|, epsilon) of rows of x, maybe repeated to x's shape.
   bool read_length(TensorId x, TensorId id, Match& found) const {
     if (const auto repeated = operands_of(id, ElementwiseOp::identity); repeated.size() == 1) id = repeated[0];
-    const ROperator* clip = maker_of(id);
+    const ROperator* clip = maker_by(graph_, uses_, id, ElementwiseOp::clip);
     const ElementwiseStep* step = clip ? single_step(*clip) : nullptr;
-    if (!step || step->op != ElementwiseOp::clip || !(step->b >= std::numeric_limits<float>::max())) return false;
-    const ROperator* rop = maker_of(clip->inputs[0]);
+    if (!step || !(step->b >= std::numeric_limits<float>::max())) return false;
+    const ROperator* rop = maker_of(graph_, uses_, clip->inputs[0]);
     const auto* reduce = rop ? std::get_if<Reduce>(&rop->attrs) : nullptr;
     const Shape& shape = graph_.tensor(x).shape;
     const auto last = static_cast<int64_t>(shape.size()) - 1;
@@ -165,15 +143,15 @@ class NormalizationMatcher {
   // `last` to the reader.
   TensorId take(size_t& last, ElementwiseOp op, const Shape& shape) const {
     const TensorId result = graph_.rops[last].outputs[0];
-    const auto& readers = uses_.consumers[result.index()];
-    if (readers.size() != 1 || uses_.is_output[result.index()]) return TensorId();
-    const ROperator& reader = graph_.rop(readers[0]);
+    const ROperatorId behind = uses_.only_reader(result);
+    if (!behind.valid()) return TensorId();
+    const ROperator& reader = graph_.rop(behind);
     const ElementwiseStep* step = single_step(reader);
     if (!step || step->op != op || reader.inputs.size() != 2 || reader.inputs[0] == reader.inputs[1]) return TensorId();
     const TensorId other = reader.inputs[0] == result ? reader.inputs[1] : reader.inputs[0];
     if (graph_.tensor(reader.outputs[0]).shape != shape || graph_.tensor(other).dtype != DType::f32) return TensorId();
     if (graph_.tensor(other).role != Role::constant) return TensorId();  // a residual is an operand of what comes next
-    last = readers[0].index();
+    last = behind.index();
     return other;
   }
 

@@ -1,6 +1,5 @@
 #include "compiler/passes/recognise/regroup_normalizations.h"
 
-#include <numeric>
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
@@ -21,12 +20,6 @@ struct GroupMatch {
   size_t last = 0;             // the rOperator whose result it computes
 };
 
-std::vector<int64_t> dimensions_from(int64_t first, size_t rank) {
-  std::vector<int64_t> axes(rank - static_cast<size_t>(first));
-  std::iota(axes.begin(), axes.end(), first);
-  return axes;
-}
-
 class GroupMatcher {
  public:
   explicit GroupMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
@@ -34,13 +27,13 @@ class GroupMatcher {
   std::optional<GroupMatch> match(const ROperator& rop) const {
     const auto* normalize = std::get_if<Normalize>(&rop.attrs);
     if (!normalize || rop.inputs.size() > kNormalizeRows) return std::nullopt;
-    const ROperatorId maker = uses_.producer[rop.inputs[0].index()], back = only_reader(rop.outputs[0]);
+    const ROperatorId maker = uses_.producer[rop.inputs[0].index()], back = uses_.only_reader(rop.outputs[0]);
     if (!maker.valid() || !back.valid() || !is_reshape(graph_.rop(maker)) || !is_reshape(graph_.rop(back))) return std::nullopt;
     GroupMatch found;
     found.x = graph_.rop(maker).inputs[0];
     const Shape &shape = graph_.tensor(found.x).shape, &flat = graph_.tensor(rop.inputs[0]).shape;
     if (graph_.tensor(graph_.rop(back).outputs[0]).shape != shape || graph_.tensor(found.x).dtype != DType::f32) return std::nullopt;
-    if (shape.size() < 3 || flat.size() < 3 || flat[0] != shape[0] || normalize->axes != dimensions_from(2, flat.size()))
+    if (shape.size() < 3 || flat.size() < 3 || flat[0] != shape[0] || normalize->axes != range(2, static_cast<int64_t>(flat.size())))
       return std::nullopt;
     found.groups = flat[1];
     if (found.groups < 1 || shape[1] % found.groups != 0 || !read_own(rop, flat, shape[1], found)) return std::nullopt;
@@ -53,12 +46,6 @@ class GroupMatcher {
 
  private:
   static bool is_reshape(const ROperator& rop) { return std::holds_alternative<Reshape>(rop.attrs); }
-
-  // None where something else wants the tensor, too.
-  ROperatorId only_reader(TensorId id) const {
-    const auto& readers = uses_.consumers[id.index()];
-    return readers.size() == 1 && !uses_.is_output[id.index()] ? readers[0] : ROperatorId();
-  }
 
   // The factors of the groups, which the Normalize has itself, one for each channel.
   bool read_own(const ROperator& rop, const Shape& flat, int64_t channels, GroupMatch& found) const {
@@ -78,7 +65,7 @@ class GroupMatcher {
   // If the only reader of the result is an `op` with a constant of channels, takes it in.
   void fold(ElementwiseOp op, const Shape& shape, GroupMatch& found) const {
     const TensorId result = graph_.rops[found.last].outputs[0];
-    const ROperatorId reader = only_reader(result);
+    const ROperatorId reader = uses_.only_reader(result);
     if (!reader.valid()) return;
     const ROperator& rop = graph_.rop(reader);
     const ElementwiseStep* step = single_step(rop);
@@ -98,10 +85,6 @@ class GroupMatcher {
   Uses uses_;
 };
 
-TensorId add_shaped(Graph& graph, TensorId like, const std::string& name, const Shape& shape) {
-  return add_tensor(graph, Tensor{name, graph.tensor(like).dtype, shape, Role::activation, nullptr, {}});
-}
-
 // What takes the place of the match: the Normalize, between two Reshapes where channels are cut.
 std::vector<ROperator> regrouped(Graph& graph, const ROperator& rop, const GroupMatch& match) {
   const Shape shape = graph.tensor(match.x).shape;
@@ -115,7 +98,7 @@ std::vector<ROperator> regrouped(Graph& graph, const ROperator& rop, const Group
   }
   factors.resize(cut.size() - 1, 1);
   ROperator made = rop;
-  std::get<Normalize>(made.attrs).axes = dimensions_from(groups == 1 ? 1 : 2, cut.size());
+  std::get<Normalize>(made.attrs).axes = range(groups == 1 ? 1 : 2, static_cast<int64_t>(cut.size()));
   for (const size_t i : match.folded) made.origin.insert(made.origin.end(), graph.rops[i].origin.begin(), graph.rops[i].origin.end());
   const TensorId scale = add_f32_constant(graph, rop.name + ".scale", factors, match.factors.scale);
   const TensorId bias = add_f32_constant(graph, rop.name + ".bias", factors, match.factors.bias);
@@ -123,18 +106,12 @@ std::vector<ROperator> regrouped(Graph& graph, const ROperator& rop, const Group
   made.inputs = {match.x, scale, bias};
   made.outputs = {result};
   if (!is_cut) return {made};
-  ROperator first, last;
-  first.name = rop.name + ".groups";
-  first.attrs = Reshape{cut};
-  first.inputs = {match.x};
-  first.outputs = {add_shaped(graph, match.x, first.name, cut)};
-  last.name = rop.name + ".map";
-  last.attrs = Reshape{shape};
-  last.inputs = {add_shaped(graph, match.x, last.name, cut)};
-  last.outputs = {result};
-  made.inputs[0] = first.outputs[0];
-  made.outputs = last.inputs;
-  return {first, made, last};
+  std::vector<ROperator> all;
+  made.inputs[0] = append_view(graph, all, rop.name + ".groups", Reshape{cut}, match.x, cut);
+  made.outputs = {add_like(graph, match.x, rop.name + ".map", cut)};
+  all.push_back(made);
+  all.push_back({rop.name + ".map", Reshape{shape}, {}, made.outputs, {result}, {}});
+  return all;
 }
 
 }  // namespace

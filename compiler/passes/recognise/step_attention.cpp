@@ -43,22 +43,14 @@ class StepMaker {
   }
 
  private:
-  // A tensor and a rOperator that makes it, which are forgotten if the step is not made.
-  TensorId add(ROperator rop, const std::string& name, const Shape& shape) {
-    rop.name = name;
-    rop.outputs = {add_like(graph_, rop.inputs[0], name, shape)};
-    made_.push_back(std::move(rop));
-    return made_.back().outputs[0];
-  }
-
-  const ROperator* maker_of(TensorId id) const {
-    if (id.index() >= uses_.producer.size() || !uses_.producer[id.index()].valid()) return nullptr;
-    return &graph_.rop(uses_.producer[id.index()]);
+  // A view and its tensor, which are forgotten if the step is not made.
+  TensorId add(const ROperator& view, TensorId from, const std::string& name, const Shape& shape) {
+    return append_view(graph_, made_, graph_.tensor(view.outputs[0]).name + name, view.attrs, from, shape, view.origin);
   }
 
   // The parts of the tensor along dimension `axis`, seen through the views between it and the Concat.
   std::optional<KeyParts> parts_of(TensorId id, size_t axis, const std::string& name) {
-    const ROperator* const maker = maker_of(id);
+    const ROperator* const maker = maker_of(graph_, uses_, id);
     if (!maker || graph_.tensor(id).dtype != DType::f32) return std::nullopt;
     if (const auto* concat = std::get_if<Concat>(&maker->attrs)) {
       if (static_cast<size_t>(concat->axis) != axis || maker->inputs.size() != 2) return std::nullopt;
@@ -93,8 +85,7 @@ class StepMaker {
     shape[axis] = graph_.tensor(part).shape[before];
     if (auto* reshape = std::get_if<Reshape>(&view.attrs)) reshape->shape = shape;
     if (auto* repeated = std::get_if<Elementwise>(&view.attrs)) repeated->shape = shape;
-    view.inputs = {part};
-    return add(std::move(view), graph_.tensor(view.outputs[0]).name + name, shape);
+    return add(view, part, name, shape);
   }
 
   // Looks for a rotation behind views of the tensor; x is seen through the same views.
@@ -105,32 +96,26 @@ class StepMaker {
     if (!std::holds_alternative<Reshape>(maker->attrs) && !std::holds_alternative<Transpose>(maker->attrs)) return std::nullopt;
     const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
     if (from.size() < 2 || to.size() < 2 || from.back() != to.back()) return std::nullopt;
-    ROperator view = *maker;
+    const ROperator view = *maker;
     std::optional<Rotation> found = rotation_of(view.inputs[0], name);
     if (!found) return std::nullopt;
     // Heads that share keys may be rows of one matrix in the result; they are turned alike where the factors are of one row.
     if (from[from.size() - 2] != to[to.size() - 2] && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
-    view.inputs = {found->x};
-    found->x = add(std::move(view), graph_.tensor(id).name + name, graph_.tensor(id).shape);
+    found->x = add(view, found->x, name, Shape(graph_.tensor(id).shape));
     return found;
   }
   const ROperator* maker_or_made(TensorId id) const {
     const auto found = std::find_if(made_.begin(), made_.end(), [&](const ROperator& rop) { return rop.outputs[0] == id; });
-    return found == made_.end() ? maker_of(id) : &*found;
-  }
-
-  const ROperator* step_by(TensorId id, ElementwiseOp op) const {
-    const ROperator* const maker = maker_of(id);
-    const ElementwiseStep* const step = maker ? single_step(*maker) : nullptr;
-    return step && step->op == op ? maker : nullptr;
+    return found == made_.end() ? maker_of(graph_, uses_, id) : &*found;
   }
 
   std::optional<Rotation> rotation_by(const ROperator& rop) const {
     const ElementwiseStep* const step = single_step(rop);
     if (!step || step->op != ElementwiseOp::add || rop.inputs.size() != 2) return std::nullopt;
     for (const size_t i : {size_t{0}, size_t{1}}) {
-      const ROperator *const straight = step_by(rop.inputs[i], ElementwiseOp::mul), *const crossed =
-                                                                                        step_by(rop.inputs[1 - i], ElementwiseOp::mul);
+      const ROperator *const straight = maker_by(graph_, uses_, rop.inputs[i], ElementwiseOp::mul), *const crossed = maker_by(
+                                                                                                        graph_, uses_, rop.inputs[1 - i],
+                                                                                                        ElementwiseOp::mul);
       if (!straight || !crossed || straight->inputs.size() != 2 || crossed->inputs.size() != 2) continue;
       for (const size_t x : {size_t{0}, size_t{1}}) {
         for (const size_t turned : {size_t{0}, size_t{1}}) {
@@ -145,16 +130,16 @@ class StepMaker {
 
   // Whether the tensor is concat(-x[..,S/2:], x[..,:S/2]).
   bool is_half_turned(TensorId id, TensorId x) const {
-    const ROperator* const maker = maker_of(id);
+    const ROperator* const maker = maker_of(graph_, uses_, id);
     const auto* const concat = maker ? std::get_if<Concat>(&maker->attrs) : nullptr;
     const Shape& shape = graph_.tensor(x).shape;
     if (!concat || maker->inputs.size() != 2 || concat->axis != static_cast<int64_t>(shape.size()) - 1 || shape.back() % 2 != 0)
       return false;
-    const ROperator* const negated = step_by(maker->inputs[0], ElementwiseOp::neg);
+    const ROperator* const negated = maker_by(graph_, uses_, maker->inputs[0], ElementwiseOp::neg);
     return negated && is_half(negated->inputs[0], x, shape.back() / 2) && is_half(maker->inputs[1], x, 0);
   }
   bool is_half(TensorId id, TensorId x, int64_t start) const {
-    const ROperator* const maker = maker_of(id);
+    const ROperator* const maker = maker_of(graph_, uses_, id);
     const auto* const slice = maker ? std::get_if<Slice>(&maker->attrs) : nullptr;
     if (!slice || maker->inputs[0] != x) return false;
     const Shape& whole = graph_.tensor(x).shape;
@@ -181,10 +166,7 @@ class StepMaker {
     const Shape shape = graph_.tensor(id).shape;
     if (shape.size() <= 2) return id;
     const Shape matrix(shape.end() - 2, shape.end());
-    ROperator view;
-    view.attrs = Reshape{matrix};
-    view.inputs = {id};
-    return add(std::move(view), graph_.tensor(id).name + name, matrix);
+    return append_view(graph_, made_, graph_.tensor(id).name + name, Reshape{matrix}, id, matrix);
   }
 
   std::optional<ROperator> step_of(const ROperator& rop) {

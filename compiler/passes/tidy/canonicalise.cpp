@@ -66,19 +66,10 @@ class Canonicaliser {
     if (bias.valid() && is_constant(graph_, bias)) conv.epilogue.bias = bias;
     if (!bias.valid() || is_constant(graph_, bias)) return graph_.rops.push_back(std::move(conv));
 
-    const Shape out = graph_.tensor(conv.outputs[0]).shape;
-    Tensor column;
-    column.name = conv.name + ".bias";
-    column.shape.assign(out.size() - 1, 1);
-    column.shape[0] = out[1];
-    ROperator reshape;
-    reshape.name = column.name;
-    reshape.attrs = Reshape{column.shape};
-    reshape.inputs = {bias};
-    reshape.outputs = {add_tensor(graph_, std::move(column))};
-    reshape.origin = conv.origin;
-    const TensorId shaped = reshape.outputs[0];
-    graph_.rops.push_back(std::move(reshape));
+    const Shape& out = graph_.tensor(conv.outputs[0]).shape;
+    Shape column(out.size() - 1, 1);
+    column[0] = out[1];
+    const TensorId shaped = append_view(graph_, graph_.rops, conv.name + ".bias", Reshape{column}, bias, column, conv.origin);
     add_sum(std::move(conv), shaped, 1);
   }
 
@@ -115,10 +106,8 @@ class Canonicaliser {
 
   // Emits `rop` and behind it an Elementwise that adds beta * addend.
   void add_sum(ROperator rop, TensorId addend, float beta) {
-    Tensor product = graph_.tensor(rop.outputs[0]);
-    product.name = rop.name + ".product";
     const TensorId out = rop.outputs[0];
-    rop.outputs = {add_tensor(graph_, std::move(product))};
+    rop.outputs = {add_like(graph_, out, rop.name + ".product", graph_.tensor(out).shape)};
     std::vector<ElementwiseStep> steps = {{ElementwiseOp::add, {0, 1}}};
     std::vector<TensorId> inputs = {rop.outputs[0], addend};
     if (beta != 1) {

@@ -32,10 +32,6 @@ bool has_constant_operands(const Graph& graph, const ROperator& norm) {
   return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [&](TensorId id) { return is_f32_constant(graph, id); });
 }
 
-bool has_epilogue(const ROperator& rop) {
-  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
-}
-
 std::vector<float> rounded(const std::vector<double>& values) { return std::vector<float>(values.begin(), values.end()); }
 
 // Gives `rop` (Conv: operand C per channel; MatMul: per column) its new weights and bias.
@@ -161,18 +157,9 @@ std::vector<ROperator> whole_formula(Graph& graph, const ROperator& norm) {
   std::vector<ROperator> made;
   std::vector<TensorId> inputs = {norm.inputs[0]};
   for (size_t i = 1; i < norm.inputs.size(); ++i) {
-    Tensor shaped;
-    shaped.name = norm.name + ".operand" + std::to_string(i);
-    shaped.dtype = graph.tensor(norm.inputs[i]).dtype;
-    shaped.shape = channel_shape(graph, norm);
-    ROperator reshape;
-    reshape.name = shaped.name;
-    reshape.attrs = Reshape{shaped.shape};
-    reshape.inputs = {norm.inputs[i]};
-    reshape.outputs = {add_tensor(graph, std::move(shaped))};
-    reshape.origin = norm.origin;
-    inputs.push_back(reshape.outputs[0]);
-    made.push_back(std::move(reshape));
+    const std::string name = norm.name + ".operand" + std::to_string(i);
+    const Shape shape = channel_shape(graph, norm);
+    inputs.push_back(append_view(graph, made, name, Reshape{shape}, norm.inputs[i], shape, norm.origin));
   }
   inputs.push_back(add_f32_constant(graph, norm.name + ".epsilon", {}, {std::get<BatchNorm>(norm.attrs).epsilon}));
   const std::vector<ElementwiseStep> steps = {

@@ -58,11 +58,8 @@ std::vector<ROperator> sliced(Graph& graph, const ROperator& rop) {
   first.inputs.resize(1);
   if (graph.tensor(rop.inputs[1]).shape.size() == 1) return {first};
 
-  Tensor part = graph.tensor(rop.outputs[0]);
-  part.name += ".slice";
-  part.shape = slice.extents;
   first.name += ".slice";
-  first.outputs = {add_tensor(graph, std::move(part))};
+  first.outputs = {add_like(graph, rop.outputs[0], graph.tensor(rop.outputs[0]).name + ".slice", slice.extents)};
   ROperator second = rop;
   second.attrs = Reshape{graph.tensor(rop.outputs[0]).shape};
   second.inputs = first.outputs;

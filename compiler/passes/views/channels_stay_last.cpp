@@ -1,7 +1,6 @@
 #include "compiler/passes/views/channels_stay_last.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "compiler/passes/rewrite.h"
@@ -43,11 +42,6 @@ class ChannelKeeper {
  private:
   const Shape& shape_of(TensorId id) const { return graph_.tensor(id).shape; }
 
-  std::optional<size_t> only_reader(TensorId id) const {
-    const auto& readers = uses_.consumers[id.index()];
-    return readers.size() == 1 && !uses_.is_output[id.index()] ? std::optional(readers[0].index()) : std::nullopt;
-  }
-
   std::optional<Chain> chain_from(size_t first) const {
     const auto* const begin = std::get_if<Transpose>(&graph_.rops[first].attrs);
     if (!begin || begin->perm.empty()) return std::nullopt;
@@ -56,17 +50,17 @@ class ChannelKeeper {
     if (static_cast<int64_t>(chain.channel) == last) return std::nullopt;
     while (true) {
       const TensorId made = graph_.rops[chain.rops.back()].outputs[0];
-      const std::optional<size_t> next = only_reader(made);
-      const auto* const end = next ? std::get_if<Transpose>(&graph_.rops[*next].attrs) : nullptr;
+      const ROperatorId next = uses_.only_reader(made);
+      const auto* const end = next.valid() ? std::get_if<Transpose>(&graph_.rop(next).attrs) : nullptr;
       if (end && chain.rops.size() > 1 && end->perm.back() == static_cast<int64_t>(chain.channel)) {
-        chain.rops.push_back(*next);
+        chain.rops.push_back(next.index());
         chain.returns = true;
         return chain;
       }
-      const bool goes_on = next && std::holds_alternative<Reshape>(graph_.rops[*next].attrs) &&
-                           keeps_front(shape_of(made), shape_of(graph_.rops[*next].outputs[0]), chain.channel);
+      const bool goes_on = next.valid() && std::holds_alternative<Reshape>(graph_.rop(next).attrs) &&
+                           keeps_front(shape_of(made), shape_of(graph_.rop(next).outputs[0]), chain.channel);
       if (!goes_on) return chain.rops.size() > 1 && chain.channel == 1 && shape_of(made).size() == 4 ? std::optional(chain) : std::nullopt;
-      chain.rops.push_back(*next);
+      chain.rops.push_back(next.index());
     }
   }
 
@@ -103,17 +97,11 @@ class ChannelKeeper {
     Tensor last = graph_.tensor(map);
     last.name += ".channels_last";
     last.shape = with_last(last.shape, channel);
-    std::vector<int64_t> perm(last.shape.size());
-    std::iota(perm.begin(), perm.end(), int64_t{0});
+    std::vector<int64_t> perm = range(0, static_cast<int64_t>(last.shape.size()));
     std::rotate(perm.begin() + static_cast<std::ptrdiff_t>(channel), perm.end() - 1, perm.end());
     rop.outputs = {add_tensor(graph_, std::move(last))};
-    ROperator transpose;
-    transpose.name = rop.name;
+    ROperator transpose{rop.name, Transpose{std::move(perm)}, {}, rop.outputs, {map}, rop.origin};
     rop.name += ".channels_last";
-    transpose.attrs = Transpose{std::move(perm)};
-    transpose.inputs = rop.outputs;
-    transpose.outputs = {map};
-    transpose.origin = rop.origin;
     return transpose;
   }
 

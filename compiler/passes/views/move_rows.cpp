@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "compiler/ops/ops.h"
@@ -31,12 +30,7 @@ using RowTable = std::vector<int64_t>;
 int64_t row_count(const Shape& shape) { return element_count(Shape(shape.begin(), shape.end() - 1)); }
 Shape matrix_shape(const Shape& shape) { return {row_count(shape), shape.back()}; }
 
-RowTable counted(int64_t count) {
-  RowTable table(static_cast<size_t>(count));
-  std::iota(table.begin(), table.end(), int64_t{0});
-  return table;
-}
-bool is_counted(const RowTable& table, int64_t count) { return table == counted(count); }
+bool is_counted(const RowTable& table, int64_t count) { return table == range(0, count); }
 
 // The table's inverse if it is a permutation; else empty.
 RowTable inverse_of(const RowTable& table) {
@@ -62,10 +56,7 @@ class RowMaker {
   explicit RowMaker(Graph& graph) : graph_(graph) {}
 
   TensorId tensor(const std::string& name, Shape shape) {
-    Tensor made;
-    made.name = name + ".rows" + std::to_string(graph_.tensors.size());
-    made.shape = std::move(shape);
-    return add_tensor(graph_, std::move(made));
+    return add_tensor(graph_, {name + ".rows" + std::to_string(graph_.tensors.size()), DType::f32, std::move(shape)});
   }
   // `shape` is a copy, since the caller's may be that of a tensor, which moves when one is added.
   TensorId reshaped(TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
@@ -131,7 +122,7 @@ class RowSinker {
     if (shape.size() < 2 || shape.back() < kLeastRow || shape.back() % 4 != 0 || row_count(shape) > kMostRows || row_count(shape) == 0)
       return std::nullopt;
     if (!is_base(id)) return std::nullopt;
-    return MovedRows{id, counted(row_count(shape)), Placement{BufferId(), 0, row_major_strides(shape)}};
+    return MovedRows{id, range(0, row_count(shape)), Placement{BufferId(), 0, row_major_strides(shape)}};
   }
   bool is_base(TensorId id) const { return bases_.contains(id); }
   bool makes_base(const ROperator& rop) const {
@@ -220,23 +211,16 @@ class RowSinker {
     std::vector<ops::Value> values;
     const auto add = [&](Shape shape) {
       shape.back() = 1;
-      Tensor tensor;
-      tensor.dtype = DType::i64;
-      tensor.shape = shape;
-      return add_tensor(small, std::move(tensor));
+      return add_tensor(small, {"", DType::i64, std::move(shape)});
     };
     for (size_t i = 0; i < from.size(); ++i) {
       numbers.inputs[i] = add(shape_of(rop.inputs[i]));
-      auto bytes = std::make_shared<Bytes>(from[i].table.size() * sizeof(int64_t));
-      std::memcpy(bytes->data(), from[i].table.data(), bytes->size());
-      values.push_back({DType::i64, small.tensor(numbers.inputs[i]).shape, bytes});
+      values.push_back(ops::raw_value(DType::i64, small.tensor(numbers.inputs[i]).shape, from[i].table));
     }
     numbers.outputs = {add(to)};
     const std::vector<ops::Value> result =
         ops::evaluate(small, numbers, [&](TensorId id) -> const ops::Value& { return values[id.index()]; });
-    RowTable table(result[0].data->size() / sizeof(int64_t));
-    std::memcpy(table.data(), result[0].data->data(), result[0].data->size());
-    return table;
+    return ops::raw_numbers<int64_t>(result[0]);
   }
 
   // A Concat that joins rows of one base to longer rows becomes one Gather, instead of copies of copies.
@@ -281,7 +265,7 @@ class RowSinker {
     ROperator done = rop;
     for (const size_t i : work->mains) {
       const std::optional<MovedRows> known = rows(rop.inputs[i]);
-      const MovedRows one = known ? *known : MovedRows{rop.inputs[i], counted(row_count(shape_of(rop.inputs[i]))), std::nullopt};
+      const MovedRows one = known ? *known : MovedRows{rop.inputs[i], range(0, row_count(shape_of(rop.inputs[i]))), std::nullopt};
       const bool same = one.base == lead->base && one.table == lead->table;
       done.inputs[i] = same ? lead->base : in_order(one, *lead, inverse, rop);
     }
@@ -399,9 +383,9 @@ class RowSinker {
       const Shape& shape = shape_of(found.back());
       const bool is_whole = shape.size() >= 2 && shape.back() == row && element_count(shape) == elements;
       if (is_whole && place->strides == row_major_strides(shape)) return found;
-      const std::vector<ROperatorId>& readers = uses_.consumers[found.back().index()];
-      if (readers.size() != 1 || uses_.is_output[found.back().index()]) return std::nullopt;
-      const ROperator& view = old_[readers[0].index()];
+      const ROperatorId reader = uses_.only_reader(found.back());
+      if (!reader.valid()) return std::nullopt;
+      const ROperator& view = old_[reader.index()];
       if (!is_view(view.attrs)) return std::nullopt;
       place = view_place(graph_, view, *place);
       if (!place) return std::nullopt;
@@ -413,12 +397,7 @@ class RowSinker {
   bool has_rkernel(const ROperator& rop, const std::vector<WindowOperand>& operands, const std::optional<Shape>& bias) const {
     if (!estimator_) return false;
     Graph asked = graph_;
-    const auto add = [&](Shape shape, DType dtype = DType::f32) {
-      Tensor tensor;
-      tensor.dtype = dtype;
-      tensor.shape = std::move(shape);
-      return add_tensor(asked, std::move(tensor));
-    };
+    const auto add = [&](Shape shape, DType dtype = DType::f32) { return add_tensor(asked, {"", dtype, std::move(shape)}); };
     ROperator attention = rop;
     attention.inputs.assign(kAttentionRowTable + 1, TensorId());
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -470,10 +449,9 @@ class RowSinker {
     padded.insert(padded.begin(), shape.size() - std::min(shape.size(), padded.size()), 1);
     if (padded == shape) return bias;
     if (!is_constant(graph_, bias)) return make_.reshaped(bias, shape, rop, out_);
-    Tensor constant = graph_.tensor(bias);
-    constant.name += ".windows" + std::to_string(graph_.tensors.size());
-    constant.shape = shape;
-    return add_tensor(graph_, std::move(constant));
+    const Tensor& constant = graph_.tensor(bias);
+    return add_tensor(
+        graph_, {constant.name + ".windows" + std::to_string(graph_.tensors.size()), constant.dtype, shape, constant.role, constant.data});
   }
 
   Graph graph_;

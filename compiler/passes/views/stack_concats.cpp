@@ -1,7 +1,6 @@
 #include "compiler/passes/views/stack_concats.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "compiler/passes/rewrite.h"
@@ -17,11 +16,7 @@ Shape divided(Shape shape, size_t axis, int64_t outer, int64_t inner) {
 }
 
 bool swaps(const Transpose& transpose, size_t axis) {
-  std::vector<int64_t> perm(transpose.perm.size());
-  std::iota(perm.begin(), perm.end(), int64_t{0});
-  if (axis + 1 >= perm.size()) return false;
-  std::swap(perm[axis], perm[axis + 1]);
-  return transpose.perm == perm;
+  return axis + 1 < transpose.perm.size() && transpose.perm == swapped(transpose.perm.size(), axis);
 }
 
 class StackConcats {
@@ -67,18 +62,9 @@ class StackConcats {
     stacked.attrs = Concat{static_cast<int64_t>(axis) + 1};
     stacked.inputs.clear();
     for (const TensorId part : concat.inputs) {
-      ROperator reshape;
-      reshape.name = transpose.name + ".part" + std::to_string(stacked.inputs.size());
-      Tensor column;
-      column.name = reshape.name;
-      column.dtype = graph_.tensor(part).dtype;
-      column.shape = divided(graph_.tensor(part).shape, axis, graph_.tensor(part).shape[axis], 1);
-      reshape.attrs = Reshape{column.shape};
-      reshape.inputs = {part};
-      reshape.outputs = {add_tensor(graph_, std::move(column))};
-      reshape.origin = concat.origin;
-      stacked.inputs.push_back(reshape.outputs[0]);
-      made.push_back(std::move(reshape));
+      const std::string name = transpose.name + ".part" + std::to_string(stacked.inputs.size());
+      const Shape column = divided(graph_.tensor(part).shape, axis, graph_.tensor(part).shape[axis], 1);
+      stacked.inputs.push_back(append_view(graph_, made, name, Reshape{column}, part, column, concat.origin));
     }
     made.push_back(std::move(stacked));
   }

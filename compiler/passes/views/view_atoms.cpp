@@ -1,7 +1,6 @@
 #include "compiler/passes/views/view_atoms.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
@@ -135,10 +134,7 @@ const ROperator* SeenTensors::maker(TensorId id) const {
 }
 
 TensorId SeenTensors::tensor(const std::string& name, Shape shape) {
-  Tensor made;
-  made.name = name + ".seen" + std::to_string(graph_.tensors.size());
-  made.shape = std::move(shape);
-  return add_tensor(graph_, std::move(made));
+  return add_tensor(graph_, {name + ".seen" + std::to_string(graph_.tensors.size()), DType::f32, std::move(shape)});
 }
 
 TensorId SeenTensors::view(TensorId base, TensorId from, Shape shape, OpAttrs attrs, const ROperator& reason) {

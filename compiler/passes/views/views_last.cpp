@@ -1,7 +1,5 @@
 #include "compiler/passes/views/views_last.h"
 
-#include <numeric>
-
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
 
@@ -121,8 +119,7 @@ class ViewsLast {
 
   // Several Transposes joined to one; empty if one of the views is no Transpose.
   static std::vector<int64_t> joined_perm(size_t rank, const std::vector<const ROperator*>& views) {
-    std::vector<int64_t> perm(rank);
-    std::iota(perm.begin(), perm.end(), 0);
+    std::vector<int64_t> perm = range(0, static_cast<int64_t>(rank));
     for (size_t i = views.size(); i-- > 0;) {
       const auto* op = std::get_if<Transpose>(&views[i]->attrs);
       if (!op) return {};
@@ -143,11 +140,7 @@ class ViewsLast {
 
   TensorId add_view(TensorId from, const Shape& shape, OpAttrs attrs, const ROperator& rop, const char* what,
                     std::vector<ROperator>& made) {
-    Tensor tensor;
-    tensor.name = graph_.tensor(from).name + what + rop.name;
-    tensor.dtype = graph_.tensor(from).dtype;
-    tensor.shape = shape;
-    const TensorId to = add_tensor(graph_, std::move(tensor));
+    const TensorId to = add_like(graph_, from, graph_.tensor(from).name + what + rop.name, shape);
     made.push_back({rop.name + what + std::to_string(to.index()), std::move(attrs), {}, {from}, {to}, rop.origin});
     return to;
   }
@@ -169,11 +162,7 @@ class ViewsLast {
       else if (element_count(other) != 1 && other == wanted)
         rop.inputs[i] = add_view(rop.inputs[i], shape, swap.perm.empty() ? OpAttrs(Reshape{shape}) : inverse(swap.perm), rop, ".as.", made);
     }
-    Tensor before;
-    before.name = graph_.tensor(result).name + ".before";
-    before.dtype = DType::f32;
-    before.shape = shape;
-    rop.outputs[0] = add_tensor(graph_, std::move(before));
+    rop.outputs[0] = add_tensor(graph_, {graph_.tensor(result).name + ".before", DType::f32, shape});
     std::get<Elementwise>(rop.attrs).shape.clear();
     if (std::get<Elementwise>(rop.attrs).may_change_type()) std::get<Elementwise>(rop.attrs).shape = shape;
     const OpAttrs seen = swap.perm.empty() ? OpAttrs(Reshape{wanted}) : OpAttrs(Transpose{swap.perm});

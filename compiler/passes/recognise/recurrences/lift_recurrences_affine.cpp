@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kMaxVisited = 64;  // tensors of one gate; a cell has about ten
 
-bool has_epilogue(const ROperator& rop) {
-  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
-}
-
 bool is_whole(const Graph& graph, TensorId id, const RowRange& range) {
   return range.row == 0 && range.step == 1 && range.rows == all_rows(graph, id).rows;
 }

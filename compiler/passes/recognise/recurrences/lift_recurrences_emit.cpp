@@ -40,11 +40,8 @@ std::string Emitter::unique(Names& names, const std::string& name) {
 }
 
 TensorId Emitter::add_tensor(const std::string& name, Shape shape) {
-  Tensor tensor;
-  tensor.name = unique(tensor_names_, name);
-  tensor.shape = std::move(shape);
   maker_.push_back(-1);
-  return tamp::add_tensor(graph_, std::move(tensor));
+  return tamp::add_tensor(graph_, {unique(tensor_names_, name), DType::f32, std::move(shape)});
 }
 
 TensorId Emitter::add_constant(const std::string& name, Shape shape, const std::vector<float>& values) {
@@ -54,13 +51,7 @@ TensorId Emitter::add_constant(const std::string& name, Shape shape, const std::
 
 void Emitter::add_rop(OpAttrs attrs, const std::string& name, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
                       std::vector<std::string> origin) {
-  ROperator rop;
-  rop.name = unique(rop_names_, name);
-  rop.attrs = std::move(attrs);
-  rop.inputs = std::move(inputs);
-  rop.outputs = std::move(outputs);
-  rop.origin = std::move(origin);
-  graph_.rops.push_back(std::move(rop));
+  graph_.rops.push_back({unique(rop_names_, name), std::move(attrs), {}, std::move(inputs), std::move(outputs), std::move(origin)});
   dead_.push_back(false);
   own(graph_.rops.size() - 1);
 }
@@ -171,25 +162,6 @@ TensorId Emitter::bias(const Constants& constants, const Cell& cell) {
   return add_constant(graph_.tensor(cell.h).name + ".bias", {static_cast<int64_t>(values.size())}, values);
 }
 
-Graph Emitter::finish() {
-  Graph graph = remove_dead(sort_topologically(erase_rops(std::move(graph_), dead_)));
-  const Uses uses = uses_of(graph);
-  for (ROperator& rop : graph.rops) {
-    auto* recurrent = std::get_if<Recurrent>(&rop.attrs);
-    if (!recurrent) continue;
-    std::vector<TensorId> needed;
-    std::vector<int32_t> place;
-    for (const TensorId id : rop.outputs) {
-      const bool is_needed = uses.is_output[id.index()] || !uses.consumers[id.index()].empty();
-      place.push_back(is_needed ? static_cast<int32_t>(needed.size()) : -1);
-      if (is_needed) needed.push_back(id);
-    }
-    rop.outputs = needed;
-    for (RecurrentCell& cell : recurrent->cells) {
-      for (int32_t* result : {&cell.y, &cell.y_h, &cell.y_c}) *result = *result < 0 ? -1 : place[static_cast<size_t>(*result)];
-    }
-  }
-  return remove_dead(std::move(graph));
-}
+Graph Emitter::finish() { return drop_unread_results(remove_dead(sort_topologically(erase_rops(std::move(graph_), dead_)))); }
 
 }  // namespace tamp::passes::lift

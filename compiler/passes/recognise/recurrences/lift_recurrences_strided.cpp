@@ -111,8 +111,7 @@ class Steps {
   }
 
   void transpose(const std::vector<Digit>& digits) {
-    std::vector<int64_t> perm;
-    for (size_t i = 0; i < digits.size(); ++i) perm.push_back(static_cast<int64_t>(i));
+    std::vector<int64_t> perm = range(0, static_cast<int64_t>(digits.size()));
     std::stable_sort(perm.begin(), perm.end(), [&](int64_t a, int64_t b) {
       return digits[static_cast<size_t>(a)].position < digits[static_cast<size_t>(b)].position;
     });

@@ -54,22 +54,10 @@ class Tracer {
     const ROperatorId producer = uses_.producer[at.tensor.index()];
     if (!producer.valid()) return std::nullopt;
     const ROperator& rop = graph_.rop(producer);
-    if (std::holds_alternative<Reshape>(rop.attrs)) return Stretch{rop.inputs[0], at.begin};
-    if (const auto* op = std::get_if<Transpose>(&rop.attrs)) return through(*op, rop, at);
+    if (keeps_order(graph_, rop)) return Stretch{rop.inputs[0], at.begin};
     if (const auto* op = std::get_if<Slice>(&rop.attrs)) return through(*op, rop, at, count);
     if (const auto* op = std::get_if<Concat>(&rop.attrs)) return through(*op, rop, at, count);
     return std::nullopt;
-  }
-
-  // Only dimensions of extent 1 may move.
-  std::optional<Stretch> through(const Transpose& op, const ROperator& rop, const Stretch& at) const {
-    int64_t last = -1;
-    for (const int64_t d : op.perm) {
-      if (graph_.tensor(rop.inputs[0]).shape[static_cast<size_t>(d)] == 1) continue;
-      if (d < last) return std::nullopt;
-      last = d;
-    }
-    return Stretch{rop.inputs[0], at.begin};
   }
 
   // For a Slice that cuts one dimension, if the stretch lies within one row of the rest.
@@ -114,27 +102,6 @@ struct Group {
   double us = 0;
 };
 
-// Results that only links read need not be stored.
-Graph drop_unused_results(Graph graph) {
-  const Uses uses = uses_of(graph);
-  for (ROperator& rop : graph.rops) {
-    auto* const recurrent = std::get_if<Recurrent>(&rop.attrs);
-    if (!recurrent) continue;
-    std::vector<TensorId> kept;
-    for (RecurrentCell& cell : recurrent->cells) {
-      for (int32_t* result : {&cell.y, &cell.y_h, &cell.y_c}) {
-        if (*result < 0) continue;
-        const TensorId id = rop.outputs[static_cast<size_t>(*result)];
-        const bool used = uses.is_output[id.index()] || !uses.consumers[id.index()].empty();
-        *result = used ? static_cast<int32_t>(kept.size()) : -1;
-        if (used) kept.push_back(id);
-      }
-    }
-    rop.outputs = std::move(kept);
-  }
-  return remove_dead(std::move(graph));
-}
-
 // The last step of y, where a Slice takes just that, is y_h: then y itself need not be stored.
 Graph take_last_states(Graph graph) {
   const Uses uses = uses_of(graph);
@@ -152,11 +119,8 @@ Graph take_last_states(Graph graph) {
       const int64_t state = recurrent.batch * cell.hidden, last = cell.reverse ? 0 : cell.steps - 1;
       if (at.begin != last * state || element_count(graph.tensor(taken).shape) != state) continue;
       if (cell.y_h < 0) {
-        Tensor made;
-        made.name = graph.tensor(at.tensor).name + ".last";
-        made.shape = {recurrent.batch, cell.hidden};
         cell.y_h = static_cast<int32_t>(rop.outputs.size());
-        rop.outputs.push_back(add_tensor(graph, std::move(made)));
+        rop.outputs.push_back(add_tensor(graph, {graph.tensor(at.tensor).name + ".last", DType::f32, {recurrent.batch, cell.hidden}}));
       }
       state_of[i] = rop.outputs[static_cast<size_t>(cell.y_h)];
     }
@@ -355,12 +319,7 @@ class Stacker {
     const Shape& x = graph_.tensor(group.inputs[static_cast<size_t>(cell.x)]).shape;
     const int64_t rows = x[0] * x[1], gates = gates_of(cell.kind) * cell.hidden;
     Graph product;
-    const auto add = [&](const Shape& shape, Role role) {
-      Tensor tensor;
-      tensor.shape = shape;
-      tensor.role = role;
-      return add_tensor(product, std::move(tensor));
-    };
+    const auto add = [&](const Shape& shape, Role role) { return add_tensor(product, {"", DType::f32, shape, role}); };
     const TensorId in = add({rows, x[2]}, Role::activation), w = add({gates, x[2]}, Role::constant),
                    out = add({rows, gates}, Role::activation);
     return us_of(product, ROperator{"", MatMul{false, true, 1, 1}, {}, {in, w}, {out}, {}});
@@ -423,12 +382,7 @@ class Stacker {
     return {add_f32_constant(graph_, name + ".Wb", {gates}, ahead), add_f32_constant(graph_, name + ".Rb", {2 * gates}, left)};
   }
 
-  TensorId add(const std::string& name, const Shape& shape) {
-    Tensor tensor;
-    tensor.name = name;
-    tensor.shape = shape;
-    return add_tensor(graph_, std::move(tensor));
-  }
+  TensorId add(const std::string& name, const Shape& shape) { return add_tensor(graph_, {name, DType::f32, shape}); }
 
   Graph rebuild() {
     std::vector<ROperator> joined;
@@ -440,7 +394,7 @@ class Stacker {
     std::move(hoisted_.begin(), hoisted_.end(), std::back_inserter(rops));
     std::move(joined.begin(), joined.end(), std::back_inserter(rops));
     graph_.rops = std::move(rops);
-    return drop_unused_results(remove_dead(sort_topologically(std::move(graph_))));
+    return drop_unread_results(remove_dead(sort_topologically(std::move(graph_))));
   }
 
   ROperator rop_of(Group& group) const {
