@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
 #include <utility>
 
 #include "compiler/support/text.h"
@@ -34,6 +35,28 @@ TensorId split_heads(NodeImport& n, TensorId x, int64_t heads) {
 TensorId join_heads(NodeImport& n, TensorId x) {
   const Shape shape = n.shape(x);
   return n.reshape(n.add(Transpose{{0, 2, 1, 3}}, {x}), {shape[0], shape[2], shape[1] * shape[3]});
+}
+
+int64_t past_keys(NodeImport& n, size_t key, size_t value, TensorId k, TensorId v) {
+  if (n.has(key) != n.has(value)) throw n.bad("one of past_key and past_value is missing");
+  if (!n.has(key)) return 0;
+  const int64_t count = n.rank(n.in(key)) == 4 ? n.shape(n.in(key))[2] : 0;
+  for (const auto& [past, fresh, name] : {std::tuple{n.in(key), k, "past_key"}, std::tuple{n.in(value), v, "past_value"}}) {
+    Shape expected = n.shape(fresh);
+    expected[2] = count;
+    if (n.shape(past) != expected)
+      throw n.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n.shape(past)), shape_text(expected)));
+    n.expect_same_dtype({past, fresh});
+  }
+  return count;
+}
+
+int64_t append_past(NodeImport& n, size_t key, size_t value, TensorId& k, TensorId& v) {
+  const int64_t count = past_keys(n, key, value, k, v);
+  if (count == 0) return 0;
+  k = n.add(Concat{2}, {n.in(key), k});
+  v = n.add(Concat{2}, {n.in(value), v});
+  return count;
 }
 
 AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const AttentionOptions& options, const AttentionMask& mask) {

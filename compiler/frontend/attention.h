@@ -37,6 +37,11 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
 TensorId split_heads(NodeImport& n, TensorId x, int64_t heads);
 TensorId join_heads(NodeImport& n, TensorId x);
 
+// How many keys the inputs past_key and past_value have, which must go with k and v [B,N,S,D]; 0 without these inputs.
+int64_t past_keys(NodeImport& n, size_t key, size_t value, TensorId k, TensorId v);
+// The same, and puts them in front of k and v.
+int64_t append_past(NodeImport& n, size_t key, size_t value, TensorId& k, TensorId& v);
+
 struct Rotary {
   bool interleaved = false;
   int64_t size = 0;  // how many elements of a head are rotated

@@ -85,30 +85,16 @@ std::vector<ops::TensorType> BatchOperands::types_of(const OpAttrs& attrs, const
 
 TensorId BatchOperands::emit(OpAttrs attrs, std::vector<TensorId> inputs) {
   const ops::TensorType type = types_of(attrs, inputs).at(0);
-  Tensor tensor;
-  tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
-  tensor.dtype = type.dtype;
-  tensor.shape = type.shape;
+  const Tensor tensor{tensor_names_.unique(rop_->name + ".batch", ":"), type.dtype, type.shape};
   require_size(tensor);
-  ROperator made;
-  made.name = rop_names_.unique(rop_->name + ".batch", ".");
-  made.attrs = std::move(attrs);
-  made.inputs = std::move(inputs);
-  made.origin = rop_->origin;
-  const TensorId id = add_tensor(graph_, std::move(tensor));
-  made.outputs = {id};
-  add(std::move(made));
+  const std::string name = rop_names_.unique(rop_->name + ".batch", ".");
+  const TensorId id = add_tensor(graph_, tensor);
+  add({name, std::move(attrs), {}, std::move(inputs), {id}, rop_->origin});
   return id;
 }
 
 TensorId BatchOperands::add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data) {
-  Tensor tensor;
-  tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
-  tensor.dtype = dtype;
-  tensor.shape = std::move(shape);
-  tensor.role = Role::constant;
-  tensor.data = std::move(data);
-  return add_tensor(graph_, std::move(tensor));
+  return add_tensor(graph_, {tensor_names_.unique(rop_->name + ".batch", ":"), dtype, std::move(shape), Role::constant, std::move(data)});
 }
 
 void BatchOperands::require_table(const Shape& shape, DType dtype) const {

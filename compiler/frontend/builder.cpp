@@ -38,23 +38,8 @@ ops::Value Builder::value(TensorId id) const {
   return {tensor.dtype, tensor.shape, tensor.data};
 }
 
-std::string UniqueNames::unique(const std::string& wish, const std::string& separator) {
-  std::string name = wish;
-  if (taken_.insert(name).second) return name;
-  int64_t& next = next_.try_emplace(wish, 2).first->second;
-  do name = fmt::format("{}{}{}", wish, separator, next++);
-  while (!taken_.insert(name).second);
-  return name;
-}
-
 TensorId Builder::add_value(const std::string& name, ops::Value value) {
-  Tensor tensor;
-  tensor.name = name;
-  tensor.dtype = value.dtype;
-  tensor.shape = std::move(value.shape);
-  tensor.role = Role::constant;
-  tensor.data = std::move(value.data);
-  return add_tensor(graph, std::move(tensor));
+  return add_tensor(graph, {name, value.dtype, std::move(value.shape), Role::constant, std::move(value.data)});
 }
 
 void Builder::charge(int64_t bytes, const std::string& where) {
@@ -116,13 +101,7 @@ bool Builder::may_fold(const Request& request, const Types& types) const {
 
 std::vector<TensorId> Builder::add_results(const std::string& name, const Types& types) {
   std::vector<TensorId> ids;
-  for (const ops::TensorType& type : types) {
-    Tensor tensor;
-    tensor.name = unique_tensor_name(name);
-    tensor.shape = type.shape;
-    tensor.dtype = type.dtype;
-    ids.push_back(add_tensor(graph, std::move(tensor)));
-  }
+  for (const ops::TensorType& type : types) ids.push_back(add_tensor(graph, {unique_tensor_name(name), type.dtype, type.shape}));
   return ids;
 }
 
@@ -131,11 +110,7 @@ std::vector<TensorId> Builder::fold(Request request, const Types& types) {
   folded_work_ += ops::work_of(request.attrs, operands_of(request), types);
 
   const std::vector<TensorId> ids = add_results(request.name, types);
-  ROperator rop;
-  rop.name = std::move(request.name);
-  rop.attrs = std::move(request.attrs);
-  rop.inputs = std::move(request.inputs);
-  rop.outputs = ids;
+  const ROperator rop{std::move(request.name), std::move(request.attrs), {}, std::move(request.inputs), ids, {}};
   std::deque<std::pair<TensorId, ops::Value>> values;  // references into it stay good
   for (const TensorId in : reads_of(rop)) values.emplace_back(in, value(in));
   const ops::ValueOf value_of = [&](TensorId wanted) -> const ops::Value& {
@@ -196,13 +171,8 @@ std::vector<TensorId> Builder::emit_all(Request request) {
   if (const std::optional<TensorId> lowered = types.size() == 1 ? lower_rank(*this, request, shape) : std::nullopt) return {*lowered};
   if (dtype != DType::f32 && ops::is_f32_only(request.attrs, dtype)) return emit_in_f32(std::move(request), dtype);
   const std::vector<TensorId> ids = add_results(request.name, types);
-  ROperator rop;
-  rop.name = rop_names_.unique(request.name, ".");
-  rop.attrs = std::move(request.attrs);
-  rop.inputs = std::move(request.inputs);
-  rop.outputs = ids;
-  rop.origin = {std::move(request.origin)};
-  graph.rops.push_back(std::move(rop));
+  const std::string name = rop_names_.unique(request.name, ".");
+  graph.rops.push_back({name, std::move(request.attrs), {}, std::move(request.inputs), ids, {std::move(request.origin)}});
   return ids;
 }
 

@@ -6,13 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "compiler/frontend/rebatch.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ops/ops.h"
+#include "compiler/support/unique_names.h"
 
 namespace tamp::frontend {
 
@@ -20,16 +19,6 @@ namespace tamp::frontend {
 // folding's time is ops::kFoldTotalWork.
 inline constexpr int64_t kFoldTensorBytes = int64_t{64} << 20;
 inline constexpr int64_t kFoldTotalBytes = int64_t{512} << 20;
-
-class UniqueNames {
- public:
-  void take(const std::string& name) { taken_.insert(name); }
-  std::string unique(const std::string& wish, const std::string& separator);
-
- private:
-  std::unordered_set<std::string> taken_;
-  std::unordered_map<std::string, int64_t> next_;  // so that a million equal wishes are not a quadratic search
-};
 
 class Builder {
  public:

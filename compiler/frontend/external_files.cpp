@@ -20,8 +20,7 @@ void collect(const onnx::TensorProto& tensor, std::set<std::string>& locations) 
 void collect(const onnx::GraphProto& graph, std::set<std::string>& locations);
 
 // Branches and loop bodies are graphs of their own.
-template <class Nodes>
-void collect_nodes(const Nodes& nodes, std::set<std::string>& locations) {
+void collect_nodes(const auto& nodes, std::set<std::string>& locations) {
   for (const auto& node : nodes) {
     for (const auto& attribute : node.attribute()) {
       if (attribute.has_t()) collect(attribute.t(), locations);

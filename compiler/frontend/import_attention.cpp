@@ -9,8 +9,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <tuple>
 
 #include "compiler/frontend/attention.h"
 #include "compiler/support/text.h"
@@ -25,8 +23,7 @@ class Attention {
   explicit Attention(NodeImport& n) : n_(n) {}
 
   void run() {
-    n_.expect_inputs(3, n_.version() >= 24 ? 7 : 6);
-    n_.expect_outputs(4);
+    n_.expect_counts(3, n_.version() >= 24 ? 7 : 6, 4);
     read_attributes();
     read_operands();
     const AttentionParts parts = attend(n_, q_, k_, v_, options_, mask());
@@ -107,28 +104,13 @@ class Attention {
                                shape_text(k), shape_text(values)));
     }
     if (k[1] < 1 || q[1] % k[1] != 0) throw n_.bad(fmt::format("{} heads of Q do not share {} heads of K and V evenly", q[1], k[1]));
-    append_past();
+    past_ = append_past(n_, kPastKey, kPastValue, k_, v_);
+    if (n_.has(kPastKey) && n_.has(kLengths)) throw n_.bad("input nonpad_kv_seqlen is given together with past_key");
     if (k[2] + past_ < 1) throw n_.refuse("there are no keys, supported: at least one");
     const double usual = n_.dtype(q_) == DType::f64 ? 1 / std::sqrt(static_cast<double>(q[3]))
                                                     : static_cast<double>(1 / std::sqrt(static_cast<float>(q[3])));
     const std::optional<float> scale = n_.find_float("scale");
     options_.scale = scale ? static_cast<double>(*scale) : usual;
-  }
-
-  void append_past() {
-    if (n_.has(kPastKey) != n_.has(kPastValue)) throw n_.bad("one of past_key and past_value is missing");
-    if (!n_.has(kPastKey)) return;
-    if (n_.has(kLengths)) throw n_.bad("input nonpad_kv_seqlen is given together with past_key");
-    past_ = n_.rank(n_.in(kPastKey)) == 4 ? n_.shape(n_.in(kPastKey))[2] : 0;
-    for (const auto& [input, tensor, name] : {std::tuple{kPastKey, &k_, "past_key"}, std::tuple{kPastValue, &v_, "past_value"}}) {
-      Shape expected = n_.shape(*tensor);
-      expected[2] = past_;
-      const TensorId past = n_.in(input);
-      if (n_.shape(past) != expected)
-        throw n_.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n_.shape(past)), shape_text(expected)));
-      n_.expect_same_dtype({past, *tensor});
-      if (past_ > 0) *tensor = n_.add(Concat{2}, {past, *tensor});
-    }
   }
 
   int64_t queries() const { return n_.shape(q_)[2]; }
@@ -151,11 +133,7 @@ class Attention {
     return n_.constant({DType::boolean, {queries(), keys()}, std::make_shared<const Bytes>(std::move(bytes))});
   }
 
-  TensorId numbers(int64_t count, const Shape& shape) {
-    Ints list;
-    for (int64_t i = 0; i < count; ++i) list.push_back(i);
-    return n_.constant_i64(list, shape);
-  }
+  TensorId numbers(int64_t count, const Shape& shape) { return n_.constant_i64(range(0, count), shape); }
   TensorId whole(int64_t value) { return n_.constant_i64({value}, {}); }
 
   // Bool [B,1,queries or 1,keys] of keys that are no padding, by the lengths that are known at run time.
@@ -281,8 +259,7 @@ TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosin
 }
 
 void import_rotary_embedding(NodeImport& n) {
-  n.expect_inputs(3, 4);
-  n.expect_outputs(1);
+  n.expect_counts(3, 4);
   const TensorId given = n.in(0);
   n.expect_float({given, n.in(1), n.in(2)});
   const Shape shape = n.shape(given);
@@ -328,8 +305,7 @@ void import_rotary_embedding(NodeImport& n) {
 
 // Of com.microsoft: positions come second, and heads may follow from the size of the angles.
 void import_ms_rotary_embedding(NodeImport& n) {
-  n.expect_inputs(4, 4);
-  n.expect_outputs(1);
+  n.expect_counts(4, 4);
   enum : size_t { kX, kPositions, kCosine, kSine };
   n.expect_float({n.in(kX), n.in(kCosine), n.in(kSine)});
   if (n.attr_flag("is_packed_batching", false)) throw n.refuse("attribute 'is_packed_batching' is 1, supported: 0");
@@ -359,9 +335,7 @@ void import_ms_rotary_embedding(NodeImport& n) {
   TensorId positions = n.in(kPositions);
   Shape rows = {batch, length};
   if (ids == Shape{1} && n.dtype(positions) == DType::i64) {
-    Ints counted(static_cast<size_t>(length));
-    std::iota(counted.begin(), counted.end(), 0);
-    positions = n.elementwise(ElementwiseOp::add, {positions, n.constant_i64(counted, {1, length})});
+    positions = n.elementwise(ElementwiseOp::add, {positions, n.constant_i64(range(0, length), {1, length})});
     rows[0] = 1;
   } else if (ids != rows || n.dtype(positions) != DType::i64) {
     throw n.bad(fmt::format("input position_ids is {}{}, expected i64[1] or i64{}", name_of(n.dtype(positions)), shape_text(ids),

@@ -41,8 +41,7 @@ TensorId align_old_style(NodeImport& n, TensorId a, TensorId b) {
 }
 
 Pair two_operands(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   Pair pair{n.in(0), n.in(1)};
   if (n.version() < 7) {
     if (n.version() == 1) n.ignore("consumed_inputs");
@@ -52,8 +51,7 @@ Pair two_operands(NodeImport& n) {
 }
 
 std::vector<TensorId> all_operands(NodeImport& n) {
-  n.expect_inputs(1, std::numeric_limits<size_t>::max());
-  n.expect_outputs(1);
+  n.expect_counts(1, std::numeric_limits<size_t>::max());
   if (n.version() == 1) n.ignore("consumed_inputs");
   std::vector<TensorId> operands;
   for (size_t i = 0; i < n.input_count(); ++i) operands.push_back(n.in(i));
@@ -83,8 +81,7 @@ void import_function(NodeImport& n, ElementwiseOp op) {
     operands = {pair.a, pair.b};
   } else {
     TAMP_CHECK(row.arity == 1, std::string(row.name) + " has an importer of its own");
-    n.expect_inputs(1, 1);
-    n.expect_outputs(1);
+    n.expect_counts(1, 1);
     if (n.version() == 1) n.ignore("consumed_inputs");  // an optimisation hint that no reader uses
     operands = {n.in(0)};
   }
@@ -140,8 +137,7 @@ void import_mod(NodeImport& n) {
 
 // The slope broadcasts one way. Before version 7 it has one element or one per channel, dimension 1.
 void import_prelu(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   if (n.version() == 1) n.ignore("consumed_inputs");
   const TensorId x = n.in(0);
   TensorId slope = n.in(1);
@@ -163,8 +159,7 @@ void import_prelu(NodeImport& n) {
 }
 
 void import_where(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   n.expect_bool({n.in(0)});
   n.expect_same_dtype({n.in(1), n.in(2)});
   n.result(0, n.elementwise(ElementwiseOp::where, {n.in(0), n.in(1), n.in(2)}));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
@@ -12,27 +11,20 @@
 namespace tamp::frontend {
 namespace {
 
-template <class T>
-ops::Value value_of(DType dtype, Shape shape, const std::vector<T>& numbers) {
-  Bytes bytes(numbers.size() * sizeof(T));
-  if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
-  return {dtype, std::move(shape), std::make_shared<const Bytes>(std::move(bytes))};
-}
-
 ops::Value value_of_attribute(NodeImport& n, const Attribute& attribute) {
   const auto count = [](const auto& list) { return Shape{static_cast<int64_t>(list.size())}; };
   if (attribute.name == "value") {
     if (const auto* value = std::get_if<ops::Value>(&attribute.value)) return *value;
     throw n.wrong_kind(attribute, "tensor");
   }
-  if (attribute.name == "value_float") return value_of<float>(DType::f32, {}, {*n.find_float("value_float")});
-  if (attribute.name == "value_int") return value_of<int64_t>(DType::i64, {}, {*n.find_int("value_int")});
+  if (attribute.name == "value_float") return ops::raw_value<float>(DType::f32, {}, {*n.find_float("value_float")});
+  if (attribute.name == "value_int") return ops::raw_value<int64_t>(DType::i64, {}, {*n.find_int("value_int")});
   if (attribute.name == "value_ints") {
     const Ints list = *n.find_ints("value_ints");
-    return value_of<int64_t>(DType::i64, count(list), list);
+    return ops::raw_value<int64_t>(DType::i64, count(list), list);
   }
   if (attribute.name == "value_floats") {
-    if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return value_of<float>(DType::f32, count(*list), *list);
+    if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return ops::raw_value<float>(DType::f32, count(*list), *list);
     throw n.wrong_kind(attribute, "floats");
   }
   throw n.refuse(fmt::format("attribute '{}' is not supported", attribute.name));
@@ -54,7 +46,7 @@ std::optional<int64_t> range_count(int64_t start, int64_t limit, int64_t delta) 
 }
 
 template <class T>
-ops::Value range(NodeImport& n, DType dtype, T start, T limit, T delta) {
+ops::Value values_of_range(NodeImport& n, DType dtype, T start, T limit, T delta) {
   if (delta == 0) throw n.bad("delta is 0");
   const std::optional<int64_t> count = range_count(start, limit, delta);
   if (!count) throw n.bad(fmt::format("range from {} to {} by {} has no length that can be folded", start, limit, delta));
@@ -67,7 +59,7 @@ ops::Value range(NodeImport& n, DType dtype, T start, T limit, T delta) {
       numbers.push_back(start + static_cast<T>(i) * delta);
     }
   }
-  return value_of<T>(dtype, {*count}, numbers);
+  return ops::raw_value<T>(dtype, {*count}, numbers);
 }
 
 }  // namespace
@@ -75,8 +67,7 @@ ops::Value range(NodeImport& n, DType dtype, T start, T limit, T delta) {
 void import_constant(NodeImport& n) {
   static constexpr std::array kForms = {"value",      "value_float",  "value_floats",  "value_int",
                                         "value_ints", "value_string", "value_strings", "sparse_value"};
-  n.expect_inputs(0, 0);
-  n.expect_outputs(1);
+  n.expect_counts(0, 0);
   std::vector<const Attribute*> given;
   for (const char* form : kForms) {
     const bool only_value = n.version() < 11, known = n.version() >= 12 || std::strcmp(form, "sparse_value") == 0;
@@ -89,8 +80,7 @@ void import_constant(NodeImport& n) {
 
 // A large tensor is not folded: repeating one number costs the device nothing.
 void import_constant_of_shape(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const Shape shape = n.ints(0, "shape");
   for (const int64_t extent : shape) {
     if (extent < 0) throw n.bad(fmt::format("shape {} has a negative extent", shape_text(shape)));
@@ -109,14 +99,13 @@ void import_constant_of_shape(NodeImport& n) {
 }
 
 void import_range(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   if (n.version() >= 27) n.ignore("stash_type");  // how f16 and bf16 are computed; here in f64
   n.expect_number({n.in(0), n.in(1), n.in(2)});
   const DType dtype = n.dtype(n.in(0));
   if (is_float(dtype)) {
     const double start = n.number(0, "start"), limit = n.number(1, "limit"), delta = n.number(2, "delta");
-    return n.result(0, n.cast(n.constant(range<double>(n, DType::f64, start, limit, delta)), dtype));
+    return n.result(0, n.cast(n.constant(values_of_range<double>(n, DType::f64, start, limit, delta)), dtype));
   }
   if (dtype != DType::i16 && dtype != DType::i32 && dtype != DType::i64)
     throw n.refuse(fmt::format("operands are {}, supported: floats and signed integers", name_of(dtype)));
@@ -125,7 +114,7 @@ void import_range(NodeImport& n) {
     n.number(i, i == 0 ? "start" : i == 1 ? "limit" : "delta");  // known, and one element
     numbers.push_back(n.flat_ints(n.cast(n.in(i), DType::i64))[0]);
   }
-  n.result(0, n.cast(n.constant(range<int64_t>(n, DType::i64, numbers[0], numbers[1], numbers[2])), dtype));
+  n.result(0, n.cast(n.constant(values_of_range<int64_t>(n, DType::i64, numbers[0], numbers[1], numbers[2])), dtype));
 }
 
 }  // namespace tamp::frontend

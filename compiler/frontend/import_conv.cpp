@@ -58,8 +58,7 @@ TensorId volume_convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias
 }  // namespace
 
 void import_conv(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0), w = n.in(1), bias = n.optional_in(2);
   n.expect_float({x, w});
   if (bias.valid()) n.expect_float({x, bias});

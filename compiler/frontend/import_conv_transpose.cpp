@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "compiler/frontend/importers.h"
@@ -58,11 +57,7 @@ TensorId filled_up(NodeImport& n, TensorId x, size_t d, int64_t extent) {
 }
 
 TensorId cut(NodeImport& n, TensorId x, size_t d, int64_t begin, int64_t extent) {
-  Slice slice = whole_slice(n.shape(x));
-  if (begin == 0 && extent == slice.extents[d]) return x;
-  slice.starts[d] = begin;
-  slice.extents[d] = extent;
-  return n.add(slice, {x});
+  return n.slice_axis(x, static_cast<int64_t>(d), begin, extent);
 }
 
 // Zeros between the taps of dimension d.
@@ -260,8 +255,7 @@ void set_parts(NodeImport& n, std::vector<Axis>& axes, SpatialWindow& window) {
 }  // namespace
 
 void import_conv_transpose(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0), w = n.in(1), bias = n.optional_in(2);
   n.expect_float({x, w});
   if (bias.valid()) n.expect_float({x, bias});
@@ -286,10 +280,8 @@ void import_conv_transpose(NodeImport& n) {
 }
 
 void import_col2im(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(3, 3);
+  const TensorId x = n.float_in(0);
   const Shape xs = n.shape(x);
   const Ints image = n.ints(1, "image_shape"), block = n.ints(2, "block_shape");
   const size_t spatial = block.size();
@@ -323,9 +315,7 @@ void import_col2im(NodeImport& n) {
   n.charge(xs[1] * taps * static_cast<int64_t>(sizeof(float)));
   std::vector<float> weights(static_cast<size_t>(xs[1] * taps));
   for (int64_t channel = 0; channel < xs[1]; ++channel) weights[static_cast<size_t>(channel * taps + channel % taps)] = 1;
-  Bytes bytes(weights.size() * sizeof(float));
-  std::memcpy(bytes.data(), weights.data(), bytes.size());
-  const TensorId w = n.constant({DType::f32, shape_with({xs[1], 1}, block), std::make_shared<const Bytes>(std::move(bytes))});
+  const TensorId w = n.constant(ops::raw_value(DType::f32, shape_with({xs[1], 1}, block), weights));
   n.result(0, transposed_convolution(n, n.reshape(x, shape_with({xs[0], xs[1]}, apart)), n.cast(w, n.dtype(x)), TensorId(), op));
 }
 

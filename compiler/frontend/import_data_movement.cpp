@@ -4,20 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
-
-bool is_identity(const Ints& perm) {
-  for (size_t d = 0; d < perm.size(); ++d) {
-    if (perm[d] != static_cast<int64_t>(d)) return false;
-  }
-  return true;
-}
 
 // ONNX clamps where numpy's slices do: [0, extent] going up, [-1, extent - 1] going down.
 struct Range {
@@ -58,9 +50,7 @@ SliceArguments slice_arguments(NodeImport& n, int64_t rank) {
     steps = n.optional_ints(4, "steps");
   }
   const size_t count = given.starts.size();
-  given.axes.resize(count);
-  std::iota(given.axes.begin(), given.axes.end(), 0);
-  if (axes) given.axes = *axes;
+  given.axes = axes ? *axes : range(0, static_cast<int64_t>(count));
   given.steps = steps.value_or(Ints(count, 1));
   if (given.ends.size() != count || given.axes.size() != count || given.steps.size() != count) {
     throw n.bad(fmt::format("starts, ends, axes, and steps have {}, {}, {}, and {} values", count, given.ends.size(), given.axes.size(),
@@ -123,8 +113,7 @@ std::optional<float> narrow_value(NodeImport& n, size_t i) {
 // before and after of every dimension.
 void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
   const auto rank = static_cast<int64_t>(shape.size());
-  Ints pads, axes(shape.size());
-  std::iota(axes.begin(), axes.end(), 0);
+  Ints pads, axes = range(0, rank);
   if (n.version() < 11) {
     const std::optional<Ints> given = n.find_ints(n.version() == 1 ? "paddings" : "pads");
     if (!given) throw n.bad("the attribute with the pads is missing");
@@ -170,14 +159,12 @@ struct Tiling {
 }  // namespace
 
 void import_identity(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   n.result(0, n.in(0));
 }
 
 void import_concat(NodeImport& n) {
-  n.expect_inputs(1, std::numeric_limits<size_t>::max());
-  n.expect_outputs(1);
+  n.expect_counts(1, std::numeric_limits<size_t>::max());
   std::vector<TensorId> parts;
   for (size_t i = 0; i < n.input_count(); ++i) parts.push_back(n.in(i));
   n.expect_same_dtype(parts);
@@ -188,14 +175,13 @@ void import_concat(NodeImport& n) {
 }
 
 void import_transpose(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
-  Ints perm(shape.size());
-  std::iota(perm.rbegin(), perm.rend(), 0);
+  Ints perm = range(0, n.rank(x));
+  std::reverse(perm.begin(), perm.end());
   perm = n.find_ints("perm").value_or(perm);
-  n.result(0, is_identity(perm) && perm.size() == shape.size() ? x : n.add(Transpose{perm}, {x}));
+  n.result(0, perm == range(0, n.rank(x)) ? x : n.add(Transpose{perm}, {x}));
 }
 
 namespace {
@@ -219,8 +205,7 @@ bool slice_to_count(NodeImport& n) {
 }  // namespace
 
 void import_slice(NodeImport& n) {
-  n.expect_inputs(n.version() < 10 ? 1 : 3, n.version() < 10 ? 1 : 5);
-  n.expect_outputs(1);
+  n.expect_counts(n.version() < 10 ? 1 : 3, n.version() < 10 ? 1 : 5);
   if (slice_to_count(n)) return;
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
@@ -252,8 +237,7 @@ void import_split(NodeImport& n) {
 }
 
 void import_pad(NodeImport& n) {
-  n.expect_inputs(n.version() < 11 ? 1 : 2, n.version() < 11 ? 1 : n.version() < 18 ? 3 : 4);
-  n.expect_outputs(1);
+  n.expect_counts(n.version() < 11 ? 1 : 2, n.version() < 11 ? 1 : n.version() < 18 ? 3 : 4);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   Pad pad;
@@ -279,8 +263,7 @@ void import_pad(NodeImport& n) {
 
 // An index out of range is refused here if it is constant; at run time it takes the nearest element (kernels/typed/gather.cuh).
 void import_gather(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0), indices = n.in(1);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const int64_t extent = n.shape(x)[static_cast<size_t>(axis)];
@@ -296,8 +279,7 @@ void import_gather(NodeImport& n) {
 
 // Two-way: an extent of 1 in the wanted shape keeps the input's.
 void import_expand(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0);
   const Ints wanted = n.ints(1, "shape");
   for (const int64_t extent : wanted) {
@@ -307,8 +289,7 @@ void import_expand(NodeImport& n) {
 }
 
 void import_tile(NodeImport& n) {
-  n.expect_inputs(n.version() < 6 ? 3 : 2, n.version() < 6 ? 3 : 2);
-  n.expect_outputs(1);
+  n.expect_counts(n.version() < 6 ? 3 : 2, n.version() < 6 ? 3 : 2);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   Ints repeats(shape.size(), 1);

@@ -2,7 +2,6 @@
 // GridSample whose places are pixels, a product with the mask, and a Conv of one tap whose input channels are the sampled taps.
 #include <fmt/format.h>
 
-#include <cstring>
 #include <memory>
 
 #include "compiler/frontend/importers.h"
@@ -33,9 +32,7 @@ TensorId plain_places(NodeImport& n, const Deformed& op) {
       }
     }
   }
-  Bytes bytes(places.size() * sizeof(float));
-  std::memcpy(bytes.data(), places.data(), bytes.size());
-  return n.constant({DType::f32, {1, 1, op.taps(), 2, op.rows, op.columns}, std::make_shared<const Bytes>(std::move(bytes))});
+  return n.constant(ops::raw_value(DType::f32, {1, 1, op.taps(), 2, op.rows, op.columns}, places));
 }
 
 void expect_shape(NodeImport& n, TensorId id, const char* name, const Shape& expected) {
@@ -67,8 +64,7 @@ Deformed read_attributes(NodeImport& n, const Shape& x, const Shape& w) {
 }  // namespace
 
 void import_deform_conv(NodeImport& n) {
-  n.expect_inputs(3, 5);
-  n.expect_outputs(1);
+  n.expect_counts(3, 5);
   const TensorId x = n.in(0), w = n.in(1), offset = n.in(2), bias = n.optional_in(3), mask = n.optional_in(4);
   n.expect_float({x, w});
   n.expect_float({x, offset});

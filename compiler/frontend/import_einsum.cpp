@@ -290,8 +290,7 @@ class Einsum {
 }  // namespace
 
 void import_einsum(NodeImport& n) {
-  n.expect_inputs(1, 64);
-  n.expect_outputs(1);
+  n.expect_counts(1, 64);
   std::vector<TensorId> operands;
   for (size_t i = 0; i < n.input_count(); ++i) operands.push_back(n.in(i));
   n.expect_number(operands);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "compiler/frontend/importers.h"
@@ -44,17 +43,14 @@ TensorId places_along(NodeImport& n, const Shape& extents, size_t d, bool align_
   for (size_t i = d + 1; i < extents.size(); ++i) inner *= extents[i];
   std::vector<float> places;
   for (int64_t p = 0; p < pixels; ++p) places.push_back(static_cast<float>(place_of(p / inner % extents[d], extents[d], align_corners)));
-  Bytes bytes(places.size() * sizeof(float));
-  std::memcpy(bytes.data(), places.data(), bytes.size());
-  return n.constant({DType::f32, {1, pixels, 1}, std::make_shared<const Bytes>(std::move(bytes))});
+  return n.constant(ops::raw_value(DType::f32, {1, pixels, 1}, places));
 }
 
 }  // namespace
 
 // grid[n,p] = theta[n] * (x, y, 1) of pixel p, in 3-D with z. Sums of products and no MatMul, which might round to tf32.
 void import_affine_grid(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId theta = n.in(0);
   n.expect_float({theta});
   const Shape given = n.shape(theta);
@@ -90,8 +86,7 @@ void import_affine_grid(NodeImport& n) {
 }
 
 void import_grid_sample(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   n.expect_float({n.in(0)});
   n.expect_float({n.in(1)});
   const GridSample sample{interpolation_of(n), padding_of(n), n.attr_flag("align_corners", false)};

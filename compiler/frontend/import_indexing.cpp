@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
@@ -22,13 +21,6 @@ TensorId plus(NodeImport& n, TensorId a, TensorId b) {
 
 TensorId times(NodeImport& n, TensorId a, int64_t factor) {
   return factor == 1 ? a : n.elementwise(ElementwiseOp::mul, {a, n.constant_i64(factor)});
-}
-
-// 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
-TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64_t step = 1) {
-  Shape shape(rank, 1);
-  shape[axis] = extent;
-  return n.constant_range(0, extent, step, shape);
 }
 
 // Indices as i64; constant ones are checked. `extent` is x's along `axis`.
@@ -86,11 +78,7 @@ void expect_elements(NodeImport& n, const Shape& data, TensorId indices) {
 // Column `j` of the last dimension of indices, which hold a coordinate each.
 TensorId column(NodeImport& n, TensorId indices, int64_t j) {
   const Shape shape = n.shape(indices);
-  Slice slice = whole_slice(shape);
-  slice.starts.back() = j;
-  slice.extents.back() = 1;
-  const TensorId one = shape.back() == 1 ? indices : n.add(slice, {indices});
-  return n.reshape(one, part_of(shape, 0, shape.size() - 1));
+  return n.reshape(n.slice_axis(indices, n.rank(indices) - 1, j, 1), part_of(shape, 0, shape.size() - 1));
 }
 
 // The last dimension of indices has 1 to `most` coordinates.
@@ -136,8 +124,7 @@ TensorId scattered_by_table(NodeImport& n, const Scattering& s, bool rows) {
   const auto axis = static_cast<size_t>(s.axis);
   const int64_t count = rows ? shape[0] : element_count(shape), extent = shape[axis];
   const Ints indices = n.flat_ints(s.indices), steps = rows ? Ints{1} : steps_of(shape);
-  Ints table(static_cast<size_t>(count));
-  std::iota(table.begin(), table.end(), 0);
+  Ints table = range(0, count);
   for (size_t u = 0; u < indices.size(); ++u) {
     const int64_t index = indices[u] < 0 ? indices[u] + extent : indices[u];
     int64_t at = index * steps[axis], rest = static_cast<int64_t>(u);
@@ -162,8 +149,7 @@ TensorId scattered(NodeImport& n, const Scattering& s, bool rows) {
 }  // namespace
 
 void import_gather_elements(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x), wanted = n.shape(n.in(1));
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
@@ -180,15 +166,14 @@ void import_gather_elements(NodeImport& n) {
   const Ints steps = steps_of(shape);
   TensorId place;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (d != along && wanted[d] > 1) place = plus(n, place, counting(n, wanted[d], shape.size(), d, steps[d]));
+    if (d != along && wanted[d] > 1) place = plus(n, place, n.counting(wanted[d], shape.size(), d, steps[d]));
   }
   place = plus(n, place, times(n, nearest(n, indices, shape[along]), steps[along]));
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, shape.size()), place}));
 }
 
 void import_gather_nd(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x), given = n.shape(n.in(1));
   const int64_t batch_dims = n.version() >= 12 ? n.attr_int("batch_dims", 0) : 0;
@@ -208,7 +193,7 @@ void import_gather_nd(NodeImport& n) {
   const Ints steps = steps_of(part_of(shape, 0, selected));
   TensorId place;
   for (size_t d = 0; d < batch; ++d) {
-    if (shape[d] > 1) place = plus(n, place, counting(n, shape[d], front.size(), d, steps[d]));
+    if (shape[d] > 1) place = plus(n, place, n.counting(shape[d], front.size(), d, steps[d]));
   }
   for (size_t j = 0; j < coordinates; ++j) {
     const size_t d = batch + j;
@@ -220,8 +205,7 @@ void import_gather_nd(NodeImport& n) {
 
 // Scatter is the same by its first name.
 void import_scatter_elements(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   const TensorId x = n.in(0), updates = n.in(2);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const ScatterKind kind = scatter_kind(n);
@@ -238,8 +222,7 @@ void import_scatter_elements(NodeImport& n) {
 // TensorScatter: writes the update at the place that write_indices names for each batch (at the beginning if there are none), along one
 // axis; with mode circular it continues at the beginning of the axis.
 void import_tensor_scatter(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0), updates = n.in(1);
   n.expect_same_dtype({x, updates});
   const Shape shape = n.shape(x), given = n.shape(updates);
@@ -255,7 +238,7 @@ void import_tensor_scatter(NodeImport& n) {
     throw n.bad(fmt::format("input update has shape {}, past_cache has {}, expected the same but along axis {} and no more there",
                             shape_text(given), shape_text(shape), axis));
   if (element_count(given) == 0) return n.result(0, x);
-  TensorId place = counting(n, given[along], shape.size(), along);
+  TensorId place = n.counting(given[along], shape.size(), along);
   if (n.has(2)) {
     const TensorId first = n.in(2);
     if (n.shape(first) != Shape{shape[0]} || (n.dtype(first) != DType::i64 && n.dtype(first) != DType::i32)) {
@@ -298,7 +281,7 @@ Updates valid_updates(NodeImport& n) {
   }
   const auto axis = static_cast<size_t>(places->axis);
   const int64_t extent = std::min(n.shape(n.in(1))[axis], n.shape(n.in(2))[axis]);
-  const TensorId at = counting(n, extent, static_cast<size_t>(rank - 1), axis);
+  const TensorId at = n.counting(extent, static_cast<size_t>(rank - 1), axis);
   return {n.slice_axis(n.in(1), places->axis, 0, extent), n.slice_axis(n.in(2), places->axis, 0, extent),
           n.elementwise(ElementwiseOp::less, {at, places->count})};
 }
@@ -308,8 +291,7 @@ Updates valid_updates(NodeImport& n) {
 // Row numbers in x with its selected dimensions joined to one. A row that is out of range in any of these dimensions gets a number behind
 // the last row.
 void import_scatter_nd(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   n.expect_same_dtype({n.in(0), n.in(2)});
   const TensorId x = n.in(0);
   const auto [all_indices, updates, is_valid] = valid_updates(n);
@@ -346,8 +328,7 @@ void import_scatter_nd(NodeImport& n) {
 
 // y[t] = x[length - 1 - t] before the end of a sequence, x[t] behind it.
 void import_reverse_sequence(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0);
   TensorId lengths = n.in(1);
   const Shape shape = n.shape(x);
@@ -367,7 +348,7 @@ void import_reverse_sequence(NodeImport& n) {
   across[b] = shape[b];
   lengths = n.reshape(n.cast(lengths, DType::i64), across);
   lengths = n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {lengths, n.constant_i64(0)}), n.constant_i64(shape[t])});
-  const TensorId at = counting(n, shape[t], 2, t), at_batch = counting(n, shape[b], 2, b, time == 0 ? 1 : shape[t]);
+  const TensorId at = n.counting(shape[t], 2, t), at_batch = n.counting(shape[b], 2, b, time == 0 ? 1 : shape[t]);
   const TensorId is_before_end = n.elementwise(ElementwiseOp::less, {at, lengths});
   const TensorId last = plus(n, lengths, n.constant_i64(-1));
   const TensorId from = n.elementwise(ElementwiseOp::where, {is_before_end, n.elementwise(ElementwiseOp::sub, {last, at}), at});
@@ -393,8 +374,7 @@ void compress_at_run_time(NodeImport& n, TensorId x, int64_t axis, int64_t exten
 
 // Compress: without an axis, of all elements in row-major order.
 void import_compress(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   TensorId x = n.in(0);
   n.expect_bool({n.in(1)});
   if (n.shape(n.in(1)).size() != 1)
@@ -438,8 +418,7 @@ void places_at_run_time(NodeImport& n, TensorId x) {
 
 // The coordinates of all elements that are not zero, a row for each dimension.
 void import_non_zero(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const TensorId x = n.in(0);
   if (!n.is_constant(x)) return places_at_run_time(n, x);
   const ops::Value truths = n.value(n.cast(x, DType::boolean));

@@ -27,8 +27,7 @@ Shape upright(int64_t extent, size_t behind) {
 
 // Indices that count from the end are allowed from version 11 on; an index out of range gives off values only.
 void import_one_hot(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   TensorId indices = n.in(0);
   const TensorId values = n.in(2);
   n.expect_number({indices});
@@ -56,8 +55,7 @@ void import_one_hot(NodeImport& n) {
 }
 
 void import_trilu(NodeImport& n) {
-  n.expect_inputs(1, 2);
-  n.expect_outputs(1);
+  n.expect_counts(1, 2);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   if (shape.size() < 2) throw n.bad(fmt::format("input has shape {}, expected at least two dimensions", shape_text(shape)));
@@ -78,8 +76,7 @@ void import_trilu(NodeImport& n) {
 }
 
 void import_eye_like(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const Shape shape = n.shape(n.in(0));
   if (shape.size() != 2) throw n.bad(fmt::format("input has shape {}, expected two dimensions", shape_text(shape)));
   DType dtype = n.dtype(n.in(0));

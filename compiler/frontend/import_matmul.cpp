@@ -6,8 +6,7 @@
 
 namespace tamp::frontend {
 void import_gemm(NodeImport& n) {
-  n.expect_inputs(n.version() >= 11 ? 2 : 3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(n.version() >= 11 ? 2 : 3, 3);
   const TensorId a = n.in(0), b = n.in(1), c = n.optional_in(2);
   n.expect_float({a, b});
   MatMul matmul;
@@ -33,8 +32,7 @@ void import_gemm(NodeImport& n) {
 }
 
 void import_matmul(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   n.expect_number({n.in(0), n.in(1)});
   n.result(0, matrix_product(n, n.in(0), n.in(1)));
 }

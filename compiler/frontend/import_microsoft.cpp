@@ -2,8 +2,6 @@
 // operators.
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "compiler/frontend/attention.h"
 #include "compiler/frontend/import_normalize.h"
 #include "compiler/support/text.h"
@@ -11,18 +9,15 @@
 namespace tamp::frontend {
 
 void import_ms_gelu(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   n.expect_float({n.in(0)});
   n.result(0, n.elementwise(ElementwiseOp::gelu, {n.in(0)}));
 }
 
 // Gelu of a sum: BiasGelu, whose bias must be there, and FastGelu, which is the approximation by tanh.
 void import_bias_gelu(NodeImport& n, ElementwiseOp gelu) {
-  n.expect_inputs(gelu == ElementwiseOp::gelu ? 2 : 1, 2);
-  n.expect_outputs(1);
-  TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(gelu == ElementwiseOp::gelu ? 2 : 1, 2);
+  TensorId x = n.float_in(0);
   if (n.has(1)) {
     n.expect_float({x, n.in(1)});
     const Shape bias = n.shape(n.in(1));
@@ -36,17 +31,14 @@ void import_bias_gelu(NodeImport& n, ElementwiseOp gelu) {
 
 // x * sigmoid(alpha * x)
 void import_quick_gelu(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   const TensorId scaled = n.elementwise(ElementwiseOp::mul, {x, scalar_of(n, n.attr_float("alpha", 1.702F), n.dtype(x))});
   n.result(0, n.elementwise(ElementwiseOp::mul, {x, n.elementwise(ElementwiseOp::sigmoid, {scaled})}));
 }
 
 void import_fused_matmul(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   n.expect_float({n.in(0), n.in(1)});
   for (const char* name : {"transBatchA", "transBatchB"}) {
     if (n.attr_flag(name, false)) throw n.refuse(fmt::format("attribute '{}' is 1, supported: 0", name));
@@ -58,8 +50,7 @@ void import_fused_matmul(NodeImport& n) {
 // The sum of two activations (and a bias), normalised over its last dimension; the sum itself is the last output.
 void import_skip_layer_normalization(NodeImport& n, bool centered) {
   const size_t bias_at = centered ? 4 : 3;
-  n.expect_inputs(3, bias_at + 1);
-  n.expect_outputs(4);
+  n.expect_counts(3, bias_at + 1, 4);
   refuse_outputs(n, {1, 2});
   const TensorId x = n.in(0), skip = n.in(1), beta = centered ? n.optional_in(3) : TensorId();
   n.expect_float({x, skip, n.in(2)});
@@ -79,8 +70,7 @@ void import_skip_layer_normalization(NodeImport& n, bool centered) {
 // The sum of the embeddings of words, positions and segments, normalised. The second output counts the ones of each row of the mask.
 void import_embed_layer_normalization(NodeImport& n) {
   enum Input : size_t { kIds, kSegments, kWords, kPositions, kSegmentTable, kGamma, kBeta, kMask, kPositionIds };
-  n.expect_inputs(7, 9);
-  n.expect_outputs(3);
+  n.expect_counts(7, 9, 3);
   n.attr_int("mask_index_type", 0);  // says what other tools use the second output for; its values are the same
   const TensorId ids = n.in(kIds);
   const Shape shape = n.shape(ids);
@@ -93,9 +83,7 @@ void import_embed_layer_normalization(NodeImport& n) {
       throw n.bad(fmt::format("input position_ids has shape {}, expected {}", shape_text(found), shape_text(shape)));
     positions = take_rows(n, n.in(kPositions), n.in(kPositionIds), "position_embedding");
   } else {
-    Ints count(static_cast<size_t>(shape[1]));
-    std::iota(count.begin(), count.end(), 0);
-    positions = take_rows(n, n.in(kPositions), n.constant_i64(count, {shape[1]}), "position_embedding");
+    positions = take_rows(n, n.in(kPositions), n.constant_i64(range(0, shape[1]), {shape[1]}), "position_embedding");
   }
   sum = n.elementwise(ElementwiseOp::add, {sum, positions});
   if (n.has(kSegments) != n.has(kSegmentTable)) throw n.bad("one of segment_ids and segment_embedding is missing");

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <tuple>
 
 #include "compiler/frontend/attention.h"
 #include "compiler/frontend/import_normalize.h"
@@ -40,12 +39,6 @@ class MsHeads {
   }
 
   TensorId whole(int64_t value) { return n_.constant_i64({value}, {}); }
-  TensorId counting(int64_t count, const Shape& shape) {
-    n_.charge(count * static_cast<int64_t>(sizeof(int64_t)));
-    Ints numbers(static_cast<size_t>(count));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    return n_.constant_i64(numbers, shape);
-  }
 
   // The mask: of shape [B] the number of keys that count; of shape [B,keys] or [B,length,keys] 1 where a key counts. Keys that do not count
   // are not excluded: the attribute 'mask_filter_value' is added to their scores.
@@ -55,7 +48,7 @@ class MsHeads {
     if (n_.dtype(given) != DType::i32) throw n_.bad(fmt::format("input {} is {}, expected i32", name, name_of(n_.dtype(given))));
     const TensorId zero = n_.cast(n_.constant_f32(0), DType::i32);
     if (shape == Shape{batch()}) {
-      const TensorId key = n_.cast(counting(keys(), {1, 1, 1, keys()}), DType::i32);
+      const TensorId key = n_.cast(n_.counting(keys(), 4, 3), DType::i32);
       return n_.elementwise(ElementwiseOp::less, {key, n_.reshape(given, {batch(), 1, 1, 1})});
     }
     if (shape == Shape{batch(), keys()}) return n_.elementwise(ElementwiseOp::greater, {n_.reshape(given, {batch(), 1, 1, keys()}), zero});
@@ -105,8 +98,7 @@ class MsAttention : MsHeads {
   using MsHeads::MsHeads;
 
   void run() {
-    n_.expect_inputs(2, 7);
-    n_.expect_outputs(2);
+    n_.expect_counts(2, 7, 2);
     if (n_.has(kPastLength)) throw n_.refuse("input past_sequence_length is given, supported: without it");
     for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
       if (n_.attr_flag(name, false)) throw n_.refuse(fmt::format("attribute '{}' is 1, supported: 0", name));
@@ -185,8 +177,7 @@ class MsMultiHead : MsHeads {
   using MsHeads::MsHeads;
 
   void run() {
-    n_.expect_inputs(1, 10);
-    n_.expect_outputs(4);
+    n_.expect_counts(1, 10, 4);
     refuse_outputs(n_, {3});
     if (n_.has(kPastLength)) throw n_.refuse("input past_sequence_length is given, supported: without it");
     if (n_.has(kIndirection)) throw n_.refuse("input cache_indirection is given, supported: without it");
@@ -198,7 +189,7 @@ class MsMultiHead : MsHeads {
       throw n_.bad(fmt::format("by heads, queries have shape {}, keys {}, values {}: batch, length, or size do not fit", shape_text(q),
                                shape_text(k), shape_text(v)));
     }
-    append_past();
+    past_ = append_past(n_, kPastKey, kPastValue, k_, v_);
     if (keys() < 1) throw n_.refuse("there are no keys, supported: at least one");
     AttentionOptions options;
     options.scale = scale();
@@ -278,21 +269,6 @@ class MsMultiHead : MsHeads {
     return n_.elementwise(ElementwiseOp::add, {n_.in(input), n_.slice_axis(n_.in(kBias), 0, first, size)});
   }
 
-  void append_past() {
-    if (n_.has(kPastKey) != n_.has(kPastValue)) throw n_.bad("one of past_key and past_value is missing");
-    if (!n_.has(kPastKey)) return;
-    past_ = n_.rank(n_.in(kPastKey)) == 4 ? n_.shape(n_.in(kPastKey))[2] : 0;
-    for (const auto& [input, tensor, name] : {std::tuple{kPastKey, &k_, "past_key"}, std::tuple{kPastValue, &v_, "past_value"}}) {
-      Shape expected = n_.shape(*tensor);
-      expected[2] = past_;
-      const TensorId past = n_.in(input);
-      if (n_.shape(past) != expected)
-        throw n_.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n_.shape(past)), shape_text(expected)));
-      n_.expect_same_dtype({past, *tensor});
-      if (past_ > 0) *tensor = n_.add(Concat{2}, {past, *tensor});
-    }
-  }
-
   int64_t heads_ = 1;
 };
 
@@ -303,8 +279,7 @@ class MsGroupQuery : MsHeads {
   using MsHeads::MsHeads;
 
   void run() {
-    n_.expect_inputs(1, 14);
-    n_.expect_outputs(4);
+    n_.expect_counts(1, 14, 4);
     refuse_outputs(n_, {3});
     refuse_rest();
     read_heads();
@@ -379,17 +354,7 @@ class MsGroupQuery : MsHeads {
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
       throw n_.bad(fmt::format("input total_sequence_length is {}, expected one number of at least {}, the length of query",
                                shape_text(total), queries()));
-    if (n_.has(kPastKey) != n_.has(kPastValue)) throw n_.bad("one of past_key and past_value is missing");
-    if (n_.has(kPastKey)) {
-      past_ = n_.rank(n_.in(kPastKey)) == 4 ? n_.shape(n_.in(kPastKey))[2] : 0;
-      for (const auto& [input, tensor, name] : {std::tuple{kPastKey, k_, "past_key"}, std::tuple{kPastValue, v_, "past_value"}}) {
-        Shape expected = n_.shape(tensor);
-        expected[2] = past_;
-        if (n_.shape(n_.in(input)) != expected)
-          throw n_.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n_.shape(n_.in(input))), shape_text(expected)));
-        n_.expect_same_dtype({n_.in(input), tensor});
-      }
-    }
+    past_ = past_keys(n_, kPastKey, kPastValue, k_, v_);
     present_ = std::max(past_, total[0]);
     is_prompt_ = total[0] == queries() && !is_cache_;
     if (is_cache_ && past_ < queries())
@@ -407,7 +372,7 @@ class MsGroupQuery : MsHeads {
   }
 
   // [B,1,queries,1], where each query stands.
-  TensorId places() { return n_.elementwise(ElementwiseOp::add, {before_, counting(queries(), {1, 1, queries(), 1})}); }
+  TensorId places() { return n_.elementwise(ElementwiseOp::add, {before_, n_.counting(queries(), 4, 2)}); }
 
   void rotate() {
     const Shape cosine = n_.shape(n_.in(kCosine)), sine = n_.shape(n_.in(kSine));
@@ -447,7 +412,7 @@ class MsGroupQuery : MsHeads {
     pad.after[2] = present_ - past_;
     if (present_ != past_) past = n_.add(pad, {past});
     if (is_cache_) return n_.add(Scatter{2, ScatterKind::none}, {past, placed(), fresh});
-    const TensorId is_past = n_.elementwise(ElementwiseOp::less, {counting(present_, {1, 1, present_, 1}), before_});
+    const TensorId is_past = n_.elementwise(ElementwiseOp::less, {n_.counting(present_, 4, 2), before_});
     past = n_.elementwise(ElementwiseOp::where, {is_past, past, scalar_of(n_, 0, n_.dtype(fresh))});
     return n_.add(Scatter{2, ScatterKind::none}, {past, placed(), fresh});
   }
@@ -463,7 +428,7 @@ class MsGroupQuery : MsHeads {
       throw n_.refuse("total_sequence_length is more than the length of query without a past_key, supported: with it");
     k_ = with_past(k_, kPastKey);
     v_ = with_past(v_, kPastValue);
-    const TensorId key = counting(present_, {1, 1, 1, present_}), at = places();
+    const TensorId key = n_.counting(present_, 4, 3), at = places();
     TensorId kept = n_.elementwise(ElementwiseOp::less_equal, {key, at});
     const int64_t window = n_.attr_int("local_window_size", -1);
     if (window != -1 && (window < 1 || window > kMaxElements))

@@ -10,8 +10,7 @@
 namespace tamp::frontend {
 
 void import_non_max_suppression(NodeImport& n) {
-  n.expect_inputs(2, 5);
-  n.expect_outputs(1);
+  n.expect_counts(2, 5);
   const TensorId boxes = n.in(0), scores = n.in(1);
   n.expect_float({boxes, scores});
   NonMaxSuppression suppression;

@@ -16,8 +16,7 @@ void expect_test_mode(NodeImport& n) {
 }  // namespace
 
 void import_batch_normalization(NodeImport& n) {
-  n.expect_inputs(5, 5);
-  n.expect_outputs(n.version() >= 14 ? 3 : 5);
+  n.expect_counts(5, 5, n.version() >= 14 ? 3 : 5);
   if (n.version() >= 14 && n.attr_flag("training_mode", false)) {
     throw n.refuse(
         "attribute 'training_mode' is 1 (it normalises by the batch at hand), supported: 0, as models have it that are exported after "
@@ -51,10 +50,8 @@ void import_batch_normalization(NodeImport& n) {
 }
 
 void import_lrn(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   const std::optional<int64_t> size = n.find_int("size");
   if (!size) throw n.bad("attribute 'size' is missing");
   if (*size < 1 || *size > kMaxElements) throw n.bad(fmt::format("attribute 'size' is {}, it must be at least 1", *size));
@@ -64,10 +61,8 @@ void import_lrn(NodeImport& n) {
 
 // Before version 13 the input counts as a matrix [prod(:axis), prod(axis:)]; from 13 on only `axis` itself is normalised.
 void import_softmax(NodeImport& n, bool log) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   const bool single = n.version() >= 13;
   const int64_t given = n.attr_int("axis", single ? -1 : 1);
   const int64_t rank = n.rank(x);
@@ -77,8 +72,7 @@ void import_softmax(NodeImport& n, bool log) {
 
 // The identity at inference. The mask, if somebody asks for it, is all true (before version 10: all ones, of X's type).
 void import_dropout(NodeImport& n) {
-  n.expect_inputs(1, n.version() >= 12 ? 3 : 1);
-  n.expect_outputs(2);
+  n.expect_counts(1, n.version() >= 12 ? 3 : 1, 2);
   const TensorId x = n.in(0);
   if (n.version() == 1) n.ignore("consumed_inputs");
   if (n.version() < 7) expect_test_mode(n);

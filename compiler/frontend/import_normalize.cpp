@@ -6,18 +6,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
-
-Ints dimensions_from(int64_t first, int64_t rank) {
-  Ints axes(static_cast<size_t>(std::max<int64_t>(rank - first, 0)));
-  std::iota(axes.begin(), axes.end(), first);
-  return axes;
-}
 
 // All of them are computed in f32, whatever the types of the operands are.
 void expect_f32_stash(NodeImport& n) {
@@ -35,7 +28,7 @@ struct Statistics {
 };
 Statistics statistics_of(NodeImport& n, const LayerNorm& norm, TensorId x) {
   const TensorId wide = n.cast(x, DType::f32);
-  const Reduce average{ReduceKind::mean, dimensions_from(norm.axis, n.rank(x)), /*keepdims=*/true};
+  const Reduce average{ReduceKind::mean, range(norm.axis, n.rank(x)), /*keepdims=*/true};
   Statistics found;
   TensorId centred = wide;
   if (norm.centered) {
@@ -73,7 +66,7 @@ void refuse_outputs(const NodeImport& n, std::initializer_list<size_t> outputs) 
 }
 
 TensorId layer_norm(NodeImport& n, const LayerNorm& norm, TensorId x, TensorId scale, TensorId bias) {
-  const Normalize normalize{dimensions_from(norm.axis, n.rank(x)), norm.centered, norm.epsilon};
+  const Normalize normalize{range(norm.axis, n.rank(x)), norm.centered, norm.epsilon};
   const DType result = scale.valid() ? n.dtype(scale) : bias.valid() ? n.dtype(bias) : n.dtype(x);
   if (result == n.dtype(x) && scale.valid())
     return n.add(normalize, bias.valid() ? std::vector<TensorId>{x, scale, bias} : std::vector<TensorId>{x, scale});
@@ -91,8 +84,7 @@ TensorId layer_norm(NodeImport& n, const LayerNorm& norm, TensorId x, TensorId s
 
 // ONNX Runtime writes it into models of older opsets too, as version 1 of its own.
 void import_layer_normalization(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(3);
+  n.expect_counts(2, 3, 3);
   const TensorId x = n.in(0), scale = n.in(1), bias = n.optional_in(2);
   n.expect_float({x});
   n.expect_float(bias.valid() ? std::vector<TensorId>{scale, bias} : std::vector<TensorId>{scale});
@@ -109,8 +101,7 @@ void import_layer_normalization(NodeImport& n) {
 
 // ONNX's RMSNormalization, and what ONNX Runtime calls SimplifiedLayerNormalization, which has the inverse deviation as a second output.
 void import_rms_normalization(NodeImport& n, bool has_deviation) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(has_deviation ? 2 : 1);
+  n.expect_counts(2, 2, has_deviation ? 2 : 1);
   const TensorId x = n.in(0), scale = n.in(1);
   n.expect_float({x});
   n.expect_float({scale});
@@ -124,8 +115,7 @@ void import_rms_normalization(NodeImport& n, bool has_deviation) {
 }
 
 void import_instance_normalization(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   if (n.version() == 1) n.ignore("consumed_inputs");
   const TensorId x = n.in(0);
   n.expect_float({x, n.in(1), n.in(2)});
@@ -133,14 +123,13 @@ void import_instance_normalization(NodeImport& n) {
   const Shape shape = n.shape(x);
   const TensorId scale = per_channel(n, n.in(1), "scale", {shape[1]}, shape.size());
   const TensorId bias = per_channel(n, n.in(2), "B", {shape[1]}, shape.size());
-  const Normalize normalize{dimensions_from(2, n.rank(x)), /*centered=*/true, n.attr_float("epsilon", 1e-5F)};
+  const Normalize normalize{range(2, n.rank(x)), /*centered=*/true, n.attr_float("epsilon", 1e-5F)};
   n.result(0, n.add(normalize, {x, scale, bias}));
 }
 
 // Version 18 has a scale and a bias for each group, version 21 one for each channel.
 void import_group_normalization(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   const TensorId x = n.in(0);
   n.expect_float({x, n.in(1), n.in(2)});
   expect_channels(n, x);
@@ -156,26 +145,22 @@ void import_group_normalization(NodeImport& n) {
   const Shape factors = n.version() >= 21 ? Shape{cut[1], cut[2]} : Shape{cut[1]};
   const TensorId scale = per_channel(n, n.in(1), "scale", factors, cut.size());
   const TensorId bias = per_channel(n, n.in(2), "bias", factors, cut.size());
-  const Normalize normalize{dimensions_from(2, static_cast<int64_t>(cut.size())), /*centered=*/true, n.attr_float("epsilon", 1e-5F)};
+  const Normalize normalize{range(2, static_cast<int64_t>(cut.size())), /*centered=*/true, n.attr_float("epsilon", 1e-5F)};
   n.result(0, n.reshape(n.add(normalize, {n.reshape(x, cut), scale, bias}), shape));
 }
 
 // ONNX adds 1e-9 to the deviation, which only keeps 0 / 0 away; the square of that, added to the variance, does the same.
 void import_mean_variance_normalization(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   const Ints axes = n.axes(n.find_ints("axes").value_or(Ints{0, 2, 3}), n.rank(x), "attribute 'axes'");
   n.result(0, n.add(Normalize{axes, /*centered=*/true, 1e-18F}, {x}));
 }
 
 // x / |x| along one axis, and 0 where |x| is 0.
 void import_lp_normalization(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   const int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x), "attribute 'axis'"), p = n.attr_int("p", 2);
   if (p != 1 && p != 2) throw n.bad(fmt::format("attribute 'p' is {}, expected 1 or 2", p));
   const TensorId norm = n.add(Reduce{p == 1 ? ReduceKind::l1 : ReduceKind::l2, {axis}, /*keepdims=*/true}, {x});

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <numeric>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
@@ -31,23 +29,6 @@ TensorId place_of_first(NodeImport& n, TensorId x, int64_t axis, bool largest, b
   return n.add_all(TopK{axis, 1, largest, last_of_equals, /*nan_first=*/true}, {x})[1];
 }
 
-// 0, 1, .. along dimension `axis` of `rank`, the others of extent 1.
-TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis) {
-  n.charge(extent * static_cast<int64_t>(sizeof(int64_t)));
-  Ints numbers(static_cast<size_t>(extent));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  Shape shape(rank, 1);
-  shape[axis] = extent;
-  return n.constant_i64(numbers, shape);
-}
-
-template <class T>
-std::vector<T> numbers_of(const ops::Value& value) {
-  std::vector<T> numbers(static_cast<size_t>(element_count(value.shape)));
-  if (!numbers.empty()) std::memcpy(numbers.data(), value.data->data(), numbers.size() * sizeof(T));
-  return numbers;
-}
-
 // -0 equals 0, all NaNs are equal, and NaN comes behind everything.
 int compared(double a, double b) {
   if (a != a || b != b) return (a != a) - (b != b);
@@ -71,8 +52,7 @@ Parts different_parts(const std::vector<T>& x, int64_t outer, int64_t count, int
     }
     return 0;
   };
-  std::vector<int64_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int64_t> order = range(0, count);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
   std::vector<int64_t> first_of(static_cast<size_t>(count));  // the first part that equals each part
   Parts parts;
@@ -97,8 +77,7 @@ Parts different_parts(const std::vector<T>& x, int64_t outer, int64_t count, int
 // Whether the results are `sorted` changes nothing: they always are.
 void import_top_k(NodeImport& n) {
   const bool by_input = n.version() >= 10;
-  n.expect_inputs(by_input ? 2 : 1, by_input ? 2 : 1);
-  n.expect_outputs(2);
+  n.expect_counts(by_input ? 2 : 1, by_input ? 2 : 1, 2);
   const TensorId x = n.in(0);
   n.expect_number({x});
   const int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x), "attribute 'axis'");
@@ -110,8 +89,7 @@ void import_top_k(NodeImport& n) {
 }
 
 void import_arg_extreme(NodeImport& n, bool largest) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const TensorId x = n.in(0);
   n.expect_number({x});
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
@@ -125,10 +103,8 @@ void import_arg_extreme(NodeImport& n, bool largest) {
 
 // One where the first of the largest elements stands, else zero. Before version 13 over all dimensions from `axis` on.
 void import_hardmax(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, 1);
+  TensorId x = n.float_in(0);
   const Shape shape = n.shape(x);
   const bool joint = n.version() < 13;
   int64_t axis = n.axis(n.attr_int("axis", joint ? 1 : -1), n.rank(x), "attribute 'axis'");
@@ -141,13 +117,12 @@ void import_hardmax(NodeImport& n) {
   }
   const TensorId place = place_of_first(n, x, axis, /*largest=*/true, /*last_of_equals=*/false);
   const auto along = static_cast<size_t>(axis);
-  const TensorId is_there = n.elementwise(ElementwiseOp::equal, {place, counting(n, n.shape(x)[along], n.shape(x).size(), along)});
+  const TensorId is_there = n.elementwise(ElementwiseOp::equal, {place, n.counting(n.shape(x)[along], n.shape(x).size(), along)});
   n.result(0, n.reshape(n.cast(is_there, n.dtype(x)), shape));
 }
 
 void import_cumulate(NodeImport& n, bool product) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const TensorId x = n.in(0);
   n.expect_number({x});
   const Ints axis = n.ints(1, "axis");
@@ -158,8 +133,7 @@ void import_cumulate(NodeImport& n, bool product) {
 
 // The number of different parts is known for constants only.
 void import_unique(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(4);
+  n.expect_counts(1, 1, 4);
   TensorId x = n.in(0);
   if (!n.is_constant(x))
     throw n.refuse("the results' shapes depend on the values of input X, which are known only at run time, supported: a constant");
@@ -172,7 +146,7 @@ void import_unique(NodeImport& n) {
   int64_t outer = 1, inner = 1;
   for (size_t d = 0; d < shape.size(); ++d) (d < along ? outer : inner) *= d == along ? 1 : shape[d];
   const auto parts_as = [&]<class T>(T, DType dtype) {
-    return different_parts(numbers_of<T>(n.value(n.cast(x, dtype))), outer, shape[along], inner, sorted);
+    return different_parts(ops::raw_numbers<T>(n.value(n.cast(x, dtype))), outer, shape[along], inner, sorted);
   };
   const DType dtype = n.dtype(x);
   const Parts parts = is_float(dtype)       ? parts_as(double{}, DType::f64)

@@ -133,23 +133,10 @@ void expect_pool_type(NodeImport& n, TensorId x, bool bytes) {
   if (!bytes || (dtype != DType::i8 && dtype != DType::u8)) n.expect_float({x});
 }
 
-void import_global(NodeImport& n, const Reduce& kind) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
-  const Shape shape = n.shape(x);
-  if (shape.size() < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(shape)));
-  Reduce reduce = kind;
-  for (size_t d = 2; d < shape.size(); ++d) reduce.axes.push_back(static_cast<int64_t>(d));
-  n.result(0, n.add(reduce, {x}));
-}
-
 }  // namespace
 
 void import_max_pool(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(n.version() >= 8 ? 2 : 1);
+  n.expect_counts(1, 1, n.version() >= 8 ? 2 : 1);
   expect_pool_type(n, n.in(0), n.version() >= 12);
   const bool column_major = n.version() >= 8 && n.attr_flag("storage_order", false);
   const PoolNode node = read_pool(n, n.version() >= 10, n.version() >= 10);
@@ -165,8 +152,7 @@ void import_max_pool(NodeImport& n) {
 }
 
 void import_average_pool(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   expect_pool_type(n, n.in(0), /*bytes=*/false);
   const bool count_include_pad = n.version() >= 7 && n.attr_flag("count_include_pad", false);
   const PoolNode node = read_pool(n, n.version() >= 19, n.version() >= 10);
@@ -177,8 +163,7 @@ void import_average_pool(NodeImport& n) {
 
 // (sum of |x|^p)^(1/p): the sum is a mean over all of the window, pads and what hangs over the end included, times their number.
 void import_lp_pool(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   expect_pool_type(n, n.in(0), /*bytes=*/false);
   const float p = exponent_of(n);
   const PoolNode node = read_pool(n, n.version() >= 18, n.version() >= 18);
@@ -198,8 +183,7 @@ void import_lp_pool(NodeImport& n) {
 }
 
 void import_max_unpool(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0), indices = n.in(1);
   n.expect_float({x});
   const Shape xs = n.shape(x);
@@ -227,18 +211,21 @@ void import_max_unpool(NodeImport& n) {
   n.result(0, y);
 }
 
-void import_global_pool(NodeImport& n, ReduceKind kind) { import_global(n, Reduce{kind, {}, true}); }
+void import_global_pool(NodeImport& n, ReduceKind kind) {
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
+  const Shape shape = n.shape(x);
+  if (shape.size() < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(shape)));
+  n.result(0, n.add(Reduce{kind, range(2, n.rank(x)), /*keepdims=*/true}, {x}));
+}
 
 void import_global_lp_pool(NodeImport& n) {
   const float p = exponent_of(n);
-  if (p == 1 || p == 2) return import_global(n, Reduce{p == 1 ? ReduceKind::l1 : ReduceKind::l2, {}, true});
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  if (p == 1 || p == 2) return import_global_pool(n, p == 1 ? ReduceKind::l1 : ReduceKind::l2);
+  n.expect_counts(1, 1);
+  const TensorId x = n.float_in(0);
   if (n.rank(x) < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(n.shape(x))));
-  Reduce sum{ReduceKind::sum, {}, true};
-  for (int64_t d = 2; d < n.rank(x); ++d) sum.axes.push_back(d);
+  const Reduce sum{ReduceKind::sum, range(2, n.rank(x)), true};
   n.result(0, n.cast(root(n, n.add(sum, {power(n, widened(n, x), p)}), p), n.dtype(x)));
 }
 

@@ -90,8 +90,7 @@ TensorId of_channels(NodeImport& n, TensorId parameter, int64_t rank) {
 
 // y = round(x / scale) + zero point, saturated.
 void import_quantize_linear(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const int64_t axis = read_axis(n);
@@ -108,8 +107,7 @@ void import_quantize_linear(NodeImport& n) {
 
 // y = (x - zero point) * scale, of the scale's type.
 void import_dequantize_linear(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const int64_t axis = read_axis(n);
@@ -127,12 +125,9 @@ void import_dequantize_linear(NodeImport& n) {
 
 // Quantises x to u8. Scale and zero point follow from the range of x's elements, extended to contain 0.
 void import_dynamic_quantize_linear(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(3);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
-  Reduce all{ReduceKind::max, {}, /*keepdims=*/false};
-  for (int64_t d = 0; d < n.rank(x); ++d) all.axes.push_back(d);
+  n.expect_counts(1, 1, 3);
+  const TensorId x = n.float_in(0);
+  Reduce all{ReduceKind::max, range(0, n.rank(x)), /*keepdims=*/false};
   const TensorId zero = n.constant_f32(0);
   const TensorId most = n.elementwise(ElementwiseOp::max, {n.add(all, {x}), zero});
   all.kind = ReduceKind::min;
@@ -150,8 +145,7 @@ void import_dynamic_quantize_linear(NodeImport& n) {
 
 // i32 products of what 8-bit integers stand for, without scales.
 void import_matmul_integer(NodeImport& n) {
-  n.expect_inputs(2, 4);
-  n.expect_outputs(1);
+  n.expect_counts(2, 4);
   expect_eight_bits(n, n.in(0));
   expect_eight_bits(n, n.in(1));
   const TensorId a = shifted(n, n.in(0), n.has(2) ? of_rows(n, n.in(2)) : TensorId());
@@ -161,8 +155,7 @@ void import_matmul_integer(NodeImport& n) {
 
 // Inputs a, its scale, its zero point, the same of b, and the scale and zero point of y.
 void import_qlinear_matmul(NodeImport& n) {
-  n.expect_inputs(8, 8);
-  n.expect_outputs(1);
+  n.expect_counts(8, 8);
   expect_eight_bits(n, n.in(0));
   expect_eight_bits(n, n.in(3));
   const TensorId a = shifted(n, n.in(0), of_rows(n, n.in(2))), b = shifted(n, n.in(3), of_columns(n, n.in(5)));
@@ -179,8 +172,7 @@ void import_qlinear_matmul(NodeImport& n) {
 
 // Pads are zero points, which stand for 0.
 void import_conv_integer(NodeImport& n) {
-  n.expect_inputs(2, 4);
-  n.expect_outputs(1);
+  n.expect_counts(2, 4);
   expect_eight_bits(n, n.in(0));
   expect_eight_bits(n, n.in(1));
   const TensorId x = shifted(n, n.in(0), n.has(2) ? n.reshape(n.in(2), {}) : TensorId());
@@ -190,8 +182,7 @@ void import_conv_integer(NodeImport& n) {
 
 // Inputs x, its scale, its zero point, the same of w, the scale and zero point of y, and an i32 bias.
 void import_qlinear_conv(NodeImport& n) {
-  n.expect_inputs(8, 9);
-  n.expect_outputs(1);
+  n.expect_counts(8, 9);
   expect_eight_bits(n, n.in(0));
   expect_eight_bits(n, n.in(3));
   const int64_t rank = n.rank(n.in(3));

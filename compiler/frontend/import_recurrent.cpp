@@ -111,8 +111,7 @@ class RecurrentImport {
 
   void run() {
     const bool lstm = kind_ == CellKind::lstm;
-    n_.expect_inputs(3, lstm ? 8 : 6);
-    n_.expect_outputs(lstm ? 3 : 2);
+    n_.expect_counts(3, lstm ? 8 : 6, lstm ? 3 : 2);
     read_attributes();
     read_sizes();
     read_lengths();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
@@ -12,8 +11,7 @@ namespace tamp::frontend {
 
 void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since) {
   const bool by_input = n.version() >= axes_input_since;
-  n.expect_inputs(1, by_input ? 2 : 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, by_input ? 2 : 1);
   const TensorId x = n.in(0);
   const int64_t rank = n.rank(x);
   const bool keepdims = n.attr_flag("keepdims", true);
@@ -21,10 +19,7 @@ void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since) {
   const Ints given = (by_input ? n.optional_ints(1, "axes") : n.find_ints("axes")).value_or(Ints());
 
   Reduce reduce{kind, n.axes(given, rank), keepdims};
-  if (given.empty() && !noop) {
-    reduce.axes.resize(static_cast<size_t>(rank));
-    std::iota(reduce.axes.begin(), reduce.axes.end(), 0);
-  }
+  if (given.empty() && !noop) reduce.axes = range(0, rank);
   n.result(0, n.add(reduce, {x}));
 }
 

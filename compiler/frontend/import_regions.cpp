@@ -19,8 +19,7 @@ int64_t bins(NodeImport& n, const char* name) {
 }  // namespace
 
 void import_roi_align(NodeImport& n) {
-  n.expect_inputs(3, 3);
-  n.expect_outputs(1);
+  n.expect_counts(3, 3);
   const TensorId x = n.in(0), rois = n.in(1), batch = n.in(2);
   n.expect_float({x, rois});
   n.expect_whole({batch});
@@ -40,8 +39,7 @@ void import_roi_align(NodeImport& n) {
 }
 
 void import_max_roi_pool(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   n.expect_float({n.in(0), n.in(1)});
   const std::optional<Ints> shape = n.find_ints("pooled_shape");
   if (!shape || shape->size() != 2 || std::any_of(shape->begin(), shape->end(), [](int64_t e) { return e < 1 || e > kMaxAttribute; }))
@@ -52,17 +50,15 @@ void import_max_roi_pool(NodeImport& n) {
 
 // Half of the excess, or of the missing elements, is cut or added in front, rounded down.
 void import_center_crop_pad(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const Ints wanted = n.ints(1, "shape");
-  Ints dimensions;
+  Ints dimensions = range(0, n.rank(x));
   if (const std::optional<Ints> axes = n.find_ints("axes")) {
     n.axes(*axes, n.rank(x));  // no dimension twice
+    dimensions.clear();
     for (const int64_t axis : *axes) dimensions.push_back(n.axis(axis, n.rank(x), "axes"));
-  } else {
-    for (int64_t d = 0; d < n.rank(x); ++d) dimensions.push_back(d);
   }
   if (wanted.size() != dimensions.size())
     throw n.bad(fmt::format("input shape is {}, expected {} values", shape_text(wanted), dimensions.size()));

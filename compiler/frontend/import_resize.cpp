@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 
 #include "compiler/frontend/importers.h"
@@ -64,10 +63,7 @@ std::vector<float> floats_of(NodeImport& n, size_t i, const char* name) {
   if (!is_float(n.dtype(n.in(i)))) throw n.bad(fmt::format("input {} ({}) is {}, expected f32", i, name, name_of(n.dtype(n.in(i)))));
   if (n.rank(n.in(i)) != 1)
     throw n.bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i)))));
-  const ops::Value value = n.value(n.cast(n.in(i), DType::f32));
-  std::vector<float> floats(static_cast<size_t>(element_count(value.shape)));
-  if (!floats.empty()) std::memcpy(floats.data(), value.data->data(), floats.size() * sizeof(float));
-  return floats;
+  return ops::raw_numbers<float>(n.value(n.cast(n.in(i), DType::f32)));
 }
 
 void set_scales(NodeImport& n, std::vector<ResizeAxis>& axes, const std::vector<float>& scales) {
@@ -121,9 +117,7 @@ struct Table {
 };
 
 TensorId weights_constant(NodeImport& n, const TapTable& table, const Shape& shape) {
-  Bytes bytes(table.weights.size() * sizeof(float));
-  std::memcpy(bytes.data(), table.weights.data(), bytes.size());
-  return n.constant({DType::f32, shape, std::make_shared<const Bytes>(std::move(bytes))});
+  return n.constant(ops::raw_value(DType::f32, shape, table.weights));
 }
 
 TensorId resampled(NodeImport& n, TensorId x, std::vector<Table> tables, float outside) {
@@ -186,20 +180,13 @@ std::vector<ResizeAxis> axes_of(NodeImport& n, TensorId x, Ints& dimensions) {
   return axes;
 }
 
-Ints all_dimensions(NodeImport& n, TensorId x) {
-  Ints dimensions;
-  for (int64_t d = 0; d < n.rank(x); ++d) dimensions.push_back(d);
-  return dimensions;
-}
-
 }  // namespace
 
 void import_resize(NodeImport& n) {
   const bool is_first = n.version() == 10;
-  n.expect_inputs(is_first ? 2 : 1, is_first ? 2 : 4);
-  n.expect_outputs(1);
+  n.expect_counts(is_first ? 2 : 1, is_first ? 2 : 4);
   const TensorId x = n.in(0);
-  Ints dimensions = all_dimensions(n, x);
+  Ints dimensions = range(0, n.rank(x));
   ResizeRule rule;
   rule.mode = static_cast<ResizeMode>(choice(n, "mode", "nearest", kModes));
   float outside = 0;
@@ -237,10 +224,9 @@ void import_resize(NodeImport& n) {
 // What Resize 10 does.
 void import_upsample(NodeImport& n) {
   if (n.version() >= 10) throw n.bad("the operator ended with opset 9; Resize took its place");
-  n.expect_inputs(n.version() >= 9 ? 2 : 1, n.version() >= 9 ? 2 : 1);
-  n.expect_outputs(1);
+  n.expect_counts(n.version() >= 9 ? 2 : 1, n.version() >= 9 ? 2 : 1);
   const TensorId x = n.in(0);
-  Ints dimensions = all_dimensions(n, x);
+  Ints dimensions = range(0, n.rank(x));
   std::vector<ResizeAxis> axes = axes_of(n, x, dimensions);
   ResizeRule rule;
   rule.mode = static_cast<ResizeMode>(choice(n, "mode", "nearest", kModes));

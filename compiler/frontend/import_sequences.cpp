@@ -53,8 +53,7 @@ Ints part_lengths(NodeImport& n, int64_t extent) {
 }  // namespace
 
 void import_sequence_construct(NodeImport& n) {
-  n.expect_inputs(1, kAnyNumber);
-  n.expect_outputs(1);
+  n.expect_counts(1, kAnyNumber);
   std::vector<TensorId> elements;
   for (size_t i = 0; i < n.input_count(); ++i) {
     expect_tensor(n, i);
@@ -65,22 +64,19 @@ void import_sequence_construct(NodeImport& n) {
 }
 
 void import_sequence_empty(NodeImport& n) {
-  n.expect_inputs(0, 0);
-  n.expect_outputs(1);
+  n.expect_counts(0, 0);
   n.ignore("dtype");  // that of the tensors that come
   n.result(0, n.sequence({}));
 }
 
 void import_sequence_at(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   const std::vector<TensorId>& elements = n.elements(0);
   n.result(0, elements[position(n, 1, elements.size(), /*with_end=*/false)]);
 }
 
 void import_sequence_insert(NodeImport& n) {
-  n.expect_inputs(2, 3);
-  n.expect_outputs(1);
+  n.expect_counts(2, 3);
   std::vector<TensorId> elements = n.elements(0);
   expect_tensor(n, 1);
   if (!elements.empty()) n.expect_same_dtype({elements[0], n.in(1)});
@@ -90,8 +86,7 @@ void import_sequence_insert(NodeImport& n) {
 }
 
 void import_sequence_erase(NodeImport& n) {
-  n.expect_inputs(1, 2);
-  n.expect_outputs(1);
+  n.expect_counts(1, 2);
   std::vector<TensorId> elements = n.elements(0);
   if (elements.empty()) throw n.bad("the sequence has no element to erase");
   const size_t at = n.has(1) ? position(n, 1, elements.size(), /*with_end=*/false) : elements.size() - 1;
@@ -100,14 +95,12 @@ void import_sequence_erase(NodeImport& n) {
 }
 
 void import_sequence_length(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   n.result(0, n.constant_i64(static_cast<int64_t>(n.elements(0).size())));
 }
 
 void import_concat_from_sequence(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   std::vector<TensorId> parts = n.elements(0);
   if (parts.empty()) throw n.bad("the sequence has no elements");
   n.expect_same_dtype(parts);
@@ -128,8 +121,7 @@ void import_concat_from_sequence(NodeImport& n) {
 }
 
 void import_split_to_sequence(NodeImport& n) {
-  n.expect_inputs(1, 2);
-  n.expect_outputs(1);
+  n.expect_counts(1, 2);
   expect_tensor(n, 0);
   const TensorId x = n.in(0);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");

@@ -45,8 +45,7 @@ Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow
 // The axes of Squeeze and Unsqueeze: an attribute before version 13, an operand from then on.
 std::optional<Ints> read_axes(NodeImport& n, bool required) {
   const bool by_input = n.version() >= 13;
-  n.expect_inputs(by_input && required ? 2 : 1, by_input ? 2 : 1);
-  n.expect_outputs(1);
+  n.expect_counts(by_input && required ? 2 : 1, by_input ? 2 : 1);
   std::optional<Ints> axes = by_input ? n.optional_ints(1, "axes") : n.find_ints("axes");
   if (!axes && required) throw n.bad("attribute 'axes' is missing");
   return axes;
@@ -61,8 +60,7 @@ struct Blocks {
   bool depth_first = false;  // mode CRD: the element's depth is the outer dimension, its place in the block the inner one
 };
 Blocks blocks_of(NodeImport& n, bool has_mode) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   Blocks blocks{n.shape(n.in(0)), n.attr_int("blocksize", 0)};
   if (blocks.shape.size() != 4) throw n.bad(fmt::format("input has shape {}, expected four dimensions", shape_text(blocks.shape)));
   if (blocks.size < 1 || blocks.size > kMaxBlock)
@@ -77,8 +75,7 @@ Blocks blocks_of(NodeImport& n, bool has_mode) {
 
 void import_reshape(NodeImport& n) {
   const bool by_input = n.version() >= 5;
-  n.expect_inputs(by_input ? 2 : 1, by_input ? 2 : 1);
-  n.expect_outputs(1);
+  n.expect_counts(by_input ? 2 : 1, by_input ? 2 : 1);
   if (n.version() == 1) n.ignore("consumed_inputs");
   const bool allow_zero = n.version() >= 14 && n.attr_flag("allowzero", false);
   const std::optional<Ints> wanted = by_input ? n.ints(1, "shape") : n.find_ints("shape");
@@ -92,8 +89,7 @@ void import_reshape(NodeImport& n) {
 }
 
 void import_flatten(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const int64_t given = n.attr_int("axis", 1);
@@ -167,8 +163,7 @@ void import_space_to_depth(NodeImport& n) {
 
 // start and end (version 15) are clamped as in numpy's slices.
 void import_shape(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const Shape shape = n.shape(n.in(0));
   const auto rank = static_cast<int64_t>(shape.size());
   const auto clamp = [&](int64_t index) { return index < -rank ? 0 : index < 0 ? index + rank : std::min(index, rank); };
@@ -185,8 +180,7 @@ void import_shape(NodeImport& n) {
 }
 
 void import_size(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   n.result(0, n.constant_i64({element_count(n.shape(n.in(0)))}, {}));
 }
 

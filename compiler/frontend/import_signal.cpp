@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <numbers>
 
@@ -22,9 +21,7 @@ struct Transform {
 };
 
 TensorId numbers(NodeImport& n, const std::vector<double>& values, const Shape& shape) {
-  Bytes bytes(values.size() * sizeof(double));
-  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return n.constant({DType::f64, shape, std::make_shared<const Bytes>(std::move(bytes))});
+  return n.constant(ops::raw_value(DType::f64, shape, values));
 }
 
 // The matrix [taken * parts, made * 2] by which a row of samples is multiplied. exp(-i * 2 * pi * k * t / length) is taken at k * t mod
@@ -92,10 +89,8 @@ std::vector<double> window_of(int64_t size, bool periodic, const std::array<doub
 // The axis is an attribute before version 20, then an operand.
 void import_dft(NodeImport& n) {
   const bool as_input = n.version() >= 20;
-  n.expect_inputs(1, as_input ? 3 : 2);
-  n.expect_outputs(1);
-  TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(1, as_input ? 3 : 2);
+  TensorId x = n.float_in(0);
   const int64_t rank = n.rank(x);
   Transform of;
   of.is_complex = is_complex(n, n.shape(x));
@@ -139,10 +134,8 @@ void import_dft(NodeImport& n) {
 
 // Frames of the signal, each times the window and transformed.
 void import_stft(NodeImport& n) {
-  n.expect_inputs(2, 4);
-  n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  n.expect_float({x});
+  n.expect_counts(2, 4);
+  const TensorId x = n.float_in(0);
   const Shape shape = n.shape(x);
   if (shape.size() != 3) throw n.bad(fmt::format("input 0 (signal) has shape {}, expected [batch,samples,1 or 2]", shape_text(shape)));
   Transform of;
@@ -171,8 +164,7 @@ void import_stft(NodeImport& n) {
 }
 
 void import_window(NodeImport& n, const std::array<double, 3>& coefficients) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   const int64_t size = count_of(n, 0, "size");
   const bool periodic = n.attr_flag("periodic", true);
   const std::optional<DType> dtype = dtype_of_onnx(static_cast<int>(std::clamp<int64_t>(n.attr_int("output_datatype", 1), 0, 999)));

@@ -10,8 +10,7 @@ namespace tamp::frontend {
 namespace {
 
 TensorId single_operand(NodeImport& n) {
-  n.expect_inputs(1, 1);
-  n.expect_outputs(1);
+  n.expect_counts(1, 1);
   return n.in(0);
 }
 
@@ -108,8 +107,7 @@ void import_cast(NodeImport& n) {
 
 // The type is that of a second operand, whose elements nobody looks at.
 void import_cast_like(NodeImport& n) {
-  n.expect_inputs(2, 2);
-  n.expect_outputs(1);
+  n.expect_counts(2, 2);
   if (n.version() >= 19) n.attr_flag("saturate", true);  // as in Cast
   if (n.version() >= 24) n.ignore("round_mode");
   n.result(0, n.cast(n.in(0), n.dtype(n.in(1))));

@@ -63,8 +63,7 @@ class ValueRanges {
   }
 
   // Of the smaller or larger of two numbers, of which one may be any.
-  template <class Choose>
-  static NumberRange chosen(const std::vector<std::optional<NumberRange>>& known, Choose&& choose) {
+  static NumberRange chosen(const std::vector<std::optional<NumberRange>>& known, auto&& choose) {
     const NumberRange any{std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
     const NumberRange a = known[0].value_or(any), b = known[1].value_or(any);
     return {choose(a.least, b.least), choose(a.most, b.most)};

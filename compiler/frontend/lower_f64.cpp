@@ -2,7 +2,6 @@
 #include "compiler/frontend/lower_f64.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -19,8 +18,7 @@ class Lowering {
   TensorId run(const Softmax& op) {
     const TensorId x = in(0);
     if (element_count(shape(x)) == 0) return elementwise(ElementwiseOp::identity, {x});
-    std::vector<int64_t> axes;
-    for (int64_t d = op.first_axis; d <= op.last_axis; ++d) axes.push_back(d);
+    const std::vector<int64_t> axes = range(op.first_axis, op.last_axis + 1);
     const TensorId below = elementwise(ElementwiseOp::sub, {x, reduce(ReduceKind::max, axes, x)});
     const TensorId power = elementwise(ElementwiseOp::exp, {below}), sum = reduce(ReduceKind::sum, axes, power);
     if (op.log) return elementwise(ElementwiseOp::sub, {below, elementwise(ElementwiseOp::log, {sum})});
@@ -141,10 +139,7 @@ class Lowering {
   }
   template <class T>
   TensorId constant(DType dtype, const Shape& shape, const std::vector<T>& values) {
-    Bytes bytes(values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    const std::string name = builder_.unique_tensor_name(request_.name);
-    return builder_.add_value(name, {dtype, shape, std::make_shared<const Bytes>(std::move(bytes))});
+    return builder_.add_value(builder_.unique_tensor_name(request_.name), ops::raw_value(dtype, shape, values));
   }
   TensorId number(double value) { return constant(DType::f64, {}, std::vector<double>{value}); }
 

@@ -1,9 +1,7 @@
 #include "compiler/frontend/lower_rank.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -44,10 +42,8 @@ class RankLowering {
     if (count >= kMostPlaces || element_count(result_) > kMostPlaces) return std::nullopt;
     Pad places = op;
     places.value = static_cast<float>(count);  // exact: kMostPlaces is a float
-    Bytes bytes(sizeof op.value);
-    std::memcpy(bytes.data(), &op.value, sizeof op.value);
-    const TensorId value =
-        emit(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, builder_.dtype(x)}, {constant(DType::f32, {1}, std::move(bytes))});
+    const TensorId number = constant(ops::raw_value(DType::f32, {1}, std::vector{op.value}));
+    const TensorId value = emit(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, builder_.dtype(x)}, {number});
     return taken(emit(Concat{0}, {reshape(x, {count}), value}), emit(places, {counted(shape(x))}));
   }
 
@@ -122,17 +118,11 @@ class RankLowering {
   }
 
   TensorId counted(const Shape& of) {
-    std::vector<int64_t> numbers(static_cast<size_t>(element_count(of)));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    Bytes bytes(numbers.size() * sizeof(int64_t));
-    builder_.charge(static_cast<int64_t>(bytes.size()), request_.where);
-    if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
-    return constant(DType::i64, of, std::move(bytes));
+    builder_.charge(element_count(of) * bytes_of(DType::i64), request_.where);
+    return constant(ops::raw_value(DType::i64, of, range(0, element_count(of))));
   }
 
-  TensorId constant(DType dtype, const Shape& of, Bytes bytes) {
-    return builder_.add_value(builder_.unique_tensor_name(request_.name), {dtype, of, std::make_shared<const Bytes>(std::move(bytes))});
-  }
+  TensorId constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(request_.name), std::move(value)); }
   TensorId expanded(TensorId x, const Shape& to) {
     return shape(x) == to ? x : emit(Elementwise{{{ElementwiseOp::identity, {0}}}, to}, {x});
   }

@@ -56,8 +56,7 @@ Attribute read_attribute(AttributeProto& proto, const TensorSource& source, cons
   return attribute;
 }
 
-template <class Names>
-std::vector<std::string> without_trailing_empty(const Names& names) {
+std::vector<std::string> without_trailing_empty(const auto& names) {
   std::vector<std::string> kept(names.begin(), names.end());
   while (!kept.empty() && kept.back().empty()) kept.pop_back();
   return kept;

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <set>
 
 #include "compiler/support/text.h"
@@ -126,15 +124,9 @@ void NodeImport::expect_constant(size_t i, std::string_view name) const {
 
 Ints NodeImport::flat_ints(TensorId id) const {
   const ops::Value value = builder_.value(id);
-  const bool wide = value.dtype == DType::i64;
-  Ints numbers(static_cast<size_t>(element_count(value.shape)));
-  if (wide && !numbers.empty()) std::memcpy(numbers.data(), value.data->data(), value.data->size());
-  for (size_t k = 0; !wide && k < numbers.size(); ++k) {
-    int32_t number = 0;
-    std::memcpy(&number, value.data->data() + k * sizeof number, sizeof number);
-    numbers[k] = number;
-  }
-  return numbers;
+  if (value.dtype == DType::i64) return ops::raw_numbers<int64_t>(value);
+  const std::vector<int32_t> narrow = ops::raw_numbers<int32_t>(value);
+  return {narrow.begin(), narrow.end()};
 }
 
 Ints NodeImport::ints(size_t i, std::string_view name) const {
@@ -155,24 +147,13 @@ double NodeImport::number(size_t i, std::string_view name) const {
   ops::Value value = builder_.value(in(i));
   if (element_count(value.shape) != 1)
     throw bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape)));
-  if (value.dtype == DType::f64) {
-    double number = 0;
-    std::memcpy(&number, value.data->data(), sizeof number);
-    return number;
-  }
+  if (value.dtype == DType::f64) return ops::raw_numbers<double>(value)[0];
   Graph scratch;  // any other type by way of the reference's cast
   const TensorId from = add_constant(scratch, "from", value.dtype, {}, *value.data);
-  Tensor to;
-  to.dtype = DType::f64;
-  ROperator rop;
-  rop.attrs = Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64};
-  rop.inputs = {from};
-  rop.outputs = {add_tensor(scratch, to)};
+  const TensorId to = add_tensor(scratch, {"to", DType::f64, {}});
+  const ROperator rop{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}};
   value.shape = {};
-  const ops::Value wide = ops::evaluate(scratch, rop, [&](TensorId) -> const ops::Value& { return value; })[0];
-  double number = 0;
-  std::memcpy(&number, wide.data->data(), sizeof number);
-  return number;
+  return ops::raw_numbers<double>(ops::evaluate(scratch, rop, [&](TensorId) -> const ops::Value& { return value; })[0])[0];
 }
 
 const Attribute* NodeImport::find(std::string_view name) {
@@ -255,15 +236,8 @@ std::vector<ops::TensorType> NodeImport::infer(OpAttrs attrs, std::vector<Tensor
 TensorId NodeImport::part(TensorId id, int64_t i) {
   const Shape whole = shape(id), rest(whole.begin() + 1, whole.end());
   if (is_constant(id)) return builder_.constant_part(id, i);
-  if (whole[0] == 1) {
-    Ints kept(whole.size());
-    std::iota(kept.begin(), kept.end(), -1);
-    return reshape(id, rest, kept);
-  }
-  Slice slice = whole_slice(whole);
-  slice.starts[0] = i;
-  slice.extents[0] = 1;
-  return reshape(add(slice, {id}), rest);
+  if (whole[0] == 1) return reshape(id, rest, range(-1, static_cast<int64_t>(whole.size()) - 1));
+  return reshape(slice_axis(id, 0, i, 1), rest);
 }
 
 Shape NodeImport::broadcast(const Shape& a, const Shape& b) const {
@@ -306,27 +280,13 @@ TensorId NodeImport::sequence(std::vector<TensorId> elements) {
   return id;
 }
 
-TensorId NodeImport::constant_f32(float value) {
-  Bytes bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return constant({DType::f32, {}, std::make_shared<const Bytes>(std::move(bytes))});
-}
-
-TensorId NodeImport::constant_f64(double value) {
-  Bytes bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return constant({DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))});
-}
-
+TensorId NodeImport::constant_f32(float value) { return constant(ops::raw_value(DType::f32, {}, std::vector{value})); }
+TensorId NodeImport::constant_f64(double value) { return constant(ops::raw_value(DType::f64, {}, std::vector{value})); }
 TensorId NodeImport::constant_bool(bool value) {
   return constant({DType::boolean, {}, std::make_shared<const Bytes>(Bytes{std::byte{value}})});
 }
 
-TensorId NodeImport::constant_i64(const Ints& values, const Shape& to) {
-  Bytes bytes(values.size() * sizeof(int64_t));
-  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return constant({DType::i64, to, std::make_shared<const Bytes>(std::move(bytes))});
-}
+TensorId NodeImport::constant_i64(const Ints& values, const Shape& to) { return constant(ops::raw_value(DType::i64, to, values)); }
 
 TensorId NodeImport::constant_i64(int64_t value) { return constant_i64(Ints{value}, {}); }
 
@@ -335,6 +295,12 @@ TensorId NodeImport::constant_range(int64_t first, int64_t count, int64_t step, 
   Ints values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = first + i * step;
   return constant_i64(values, to);
+}
+
+TensorId NodeImport::counting(int64_t extent, size_t rank, size_t axis, int64_t step) {
+  Shape to(rank, 1);
+  to[axis] = extent;
+  return constant_range(0, extent, step, to);
 }
 
 TensorId NodeImport::slice_axis(TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step) {

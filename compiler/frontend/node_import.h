@@ -40,9 +40,17 @@ class NodeImport {
 
   // Operands.
   void expect_inputs(size_t min, size_t max) const;
+  void expect_counts(size_t min_inputs, size_t max_inputs, size_t max_outputs = 1) const {
+    expect_inputs(min_inputs, max_inputs);
+    expect_outputs(max_outputs);
+  }
   size_t input_count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].valid(); }
   TensorId in(size_t i) const;
+  TensorId float_in(size_t i) const {  // of floats
+    expect_float({in(i)});
+    return in(i);
+  }
   TensorId optional_in(size_t i) const { return has(i) ? inputs_[i] : TensorId(); }
   Shape shape(TensorId id) const { return builder_.graph.tensor(id).shape; }
   int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
@@ -112,6 +120,8 @@ class NodeImport {
   TensorId constant_i64(int64_t value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);
   TensorId constant_range(int64_t first, int64_t count, int64_t step, const Shape& shape);  // i64: first, first + step, ..
+  // i64: 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
+  TensorId counting(int64_t extent, size_t rank, size_t axis, int64_t step = 1);
   Shape broadcast(const Shape& a, const Shape& b) const;
   void charge(int64_t bytes) { builder_.charge(bytes, context_.where); }
 

@@ -25,30 +25,6 @@
 namespace tamp::frontend {
 namespace {
 
-// Exporters name all results of a recurrent node; results that nobody reads need not be stored.
-Graph drop_unread_results(Graph graph) {
-  const Uses uses = uses_of(graph);
-  const auto unread = [&](TensorId id) { return uses.consumers[id.index()].empty() && !uses.is_output[id.index()]; };
-  for (ROperator& rop : graph.rops) {
-    auto* recurrent = std::get_if<Recurrent>(&rop.attrs);
-    if (!recurrent || std::none_of(rop.outputs.begin(), rop.outputs.end(), unread)) continue;
-    std::vector<int32_t> place(rop.outputs.size(), -1);
-    std::vector<TensorId> kept;
-    for (size_t k = 0; k < rop.outputs.size(); ++k) {
-      if (unread(rop.outputs[k])) continue;
-      place[k] = static_cast<int32_t>(kept.size());
-      kept.push_back(rop.outputs[k]);
-    }
-    for (RecurrentCell& cell : recurrent->cells) {
-      for (int32_t* result : {&cell.y, &cell.y_h, &cell.y_c}) {
-        if (*result >= 0) *result = place[static_cast<size_t>(*result)];
-      }
-    }
-    rop.outputs = std::move(kept);
-  }
-  return remove_dead(std::move(graph));
-}
-
 // Adds the names that nodes and outputs read. Graphs that nodes hold are included, because they see the names around them.
 void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names) {
   for (const auto& output : graph.output()) names.insert(output.name());

@@ -14,37 +14,22 @@
 namespace tamp::frontend {
 
 // Importers with a file of their own are declared here, those of families in importers.h.
-void import_affine_grid(NodeImport& n);
-void import_deform_conv(NodeImport& n);
-void import_grid_sample(NodeImport& n);
-void import_non_max_suppression(NodeImport& n);
-void import_tensor_scatter(NodeImport& n);  // import_indexing.cpp
+Importer import_affine_grid, import_deform_conv, import_einsum, import_grid_sample, import_non_max_suppression;
+Importer import_tensor_scatter;  // import_indexing.cpp
 // import_losses.cpp
-void import_negative_log_likelihood_loss(NodeImport& n);
-void import_softmax_cross_entropy_loss(NodeImport& n);
+Importer import_negative_log_likelihood_loss, import_softmax_cross_entropy_loss;
 // import_normalize.cpp
-void import_layer_normalization(NodeImport& n);
+Importer import_layer_normalization, import_instance_normalization, import_group_normalization, import_mean_variance_normalization,
+    import_lp_normalization;
 void import_rms_normalization(NodeImport& n, bool has_deviation);
-void import_instance_normalization(NodeImport& n);
-void import_group_normalization(NodeImport& n);
-void import_mean_variance_normalization(NodeImport& n);
-void import_lp_normalization(NodeImport& n);
-// import_einsum.cpp, import_attention.cpp
-void import_einsum(NodeImport& n);
-void import_attention(NodeImport& n);
-void import_ms_rotary_embedding(NodeImport& n);
-void import_rotary_embedding(NodeImport& n);
+// import_attention.cpp
+Importer import_attention, import_ms_rotary_embedding, import_rotary_embedding;
 // import_microsoft.cpp
-void import_ms_gelu(NodeImport& n);
+Importer import_ms_gelu, import_quick_gelu, import_fused_matmul, import_embed_layer_normalization;
 void import_bias_gelu(NodeImport& n, ElementwiseOp gelu);
-void import_quick_gelu(NodeImport& n);
-void import_fused_matmul(NodeImport& n);
 void import_skip_layer_normalization(NodeImport& n, bool centered);
-void import_embed_layer_normalization(NodeImport& n);
 // import_ms_attention.cpp
-void import_ms_attention(NodeImport& n);
-void import_ms_multi_head_attention(NodeImport& n);
-void import_ms_group_query_attention(NodeImport& n);
+Importer import_ms_attention, import_ms_multi_head_attention, import_ms_group_query_attention;
 
 namespace {
 
@@ -97,6 +82,10 @@ void append_sequences(std::vector<OpRow>& table) {
   row("SplitToSequence", {11, 24}, import_split_to_sequence, "lengths must be constants");
 }
 
+std::function<Importer> window_of(const std::array<double, 3>& coefficients) {
+  return [coefficients](NodeImport& n) { import_window(n, coefficients); };
+}
+
 std::vector<OpRow> make_table() {
   std::vector<OpRow> table = {
       {"AffineGrid", {20}, import_affine_grid, "size must be a constant"},
@@ -105,12 +94,7 @@ std::vector<OpRow> make_table() {
       {"Attention", {23, 24, 25}, import_attention, ""},
       {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D to 6-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
-      {"BlackmanWindow",
-       {17},
-       [](NodeImport& n) {
-         import_window(n, {0.42, 0.5, 0.08});
-       },
-       "size must be a constant"},
+      {"BlackmanWindow", {17}, window_of({0.42, 0.5, 0.08}), "size must be a constant"},
       {"BitShift", {11, 28}, import_bit_shift, ""},
       {"Cast", {1, 6, 9, 13, 19, 21, 23, 24, 25, 28}, import_cast, ""},
       {"CastLike", {15, 19, 21, 23, 24, 25}, import_cast_like, ""},
@@ -150,18 +134,8 @@ std::vector<OpRow> make_table() {
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
       {"GroupNormalization", {18, 21}, import_group_normalization, ""},
       {"GridSample", {16, 20, 22}, import_grid_sample, "2-D and 3-D, cubic in 2-D"},
-      {"HammingWindow",
-       {17},
-       [](NodeImport& n) {
-         import_window(n, {25.0 / 46, 1 - 25.0 / 46, 0});
-       },
-       "size must be a constant"},
-      {"HannWindow",
-       {17},
-       [](NodeImport& n) {
-         import_window(n, {0.5, 0.5, 0});
-       },
-       "size must be a constant"},
+      {"HammingWindow", {17}, window_of({25.0 / 46, 1 - 25.0 / 46, 0}), "size must be a constant"},
+      {"HannWindow", {17}, window_of({0.5, 0.5, 0}), "size must be a constant"},
       {"Hardmax", {1, 11, 13}, import_hardmax, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},

@@ -85,9 +85,7 @@ class Passing {
   std::optional<int64_t> squeezed(bool removes) const {
     std::optional<Ints> axes = attribute<Ints>(node_, "axes");
     if (inputs_.size() > 1 && inputs_[1].valid() && builder_.has_data(inputs_[1]) && builder_.dtype(inputs_[1]) == DType::i64) {
-      const ops::Value value = builder_.value(inputs_[1]);
-      axes = Ints(static_cast<size_t>(element_count(value.shape)));
-      if (!axes->empty()) std::memcpy(axes->data(), value.data->data(), value.data->size());
+      axes = ops::raw_numbers<int64_t>(builder_.value(inputs_[1]));
     }
     if (!axes) return std::nullopt;
     const int64_t whole = removes ? rank() : rank() + static_cast<int64_t>(axes->size());

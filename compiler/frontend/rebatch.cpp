@@ -392,10 +392,7 @@ class Rebatch : private BatchOperands {
   }
 
   // What has no rule is refused: operators that passes make of those above, and new ones.
-  template <class Op>
-  void apply(const Op&) {
-    throw Mixes{"is an operator that --batch does not know to keep the elements of a batch apart"};
-  }
+  void apply(const auto&) { throw Mixes{"is an operator that --batch does not know to keep the elements of a batch apart"}; }
 
   // --- Parts of rules ---
   // The first `count` operands hold an image each.

@@ -32,12 +32,10 @@ struct Refusals {
   void add(const std::string& where, const std::string& why, const onnx::NodeProto& node, int64_t position);  // `where`: its node_text
   // Runs `action` and adds its refusal, if it throws one, to the list. The second form is for refusals about a node, whose messages begin
   // with `where`.
-  template <class F>
-  void collect(F&& action) {
+  void collect(auto&& action) {
     if (const std::optional<std::string> text = refusal_of(action)) add(*text);
   }
-  template <class F>
-  void collect(const std::string& where, const onnx::NodeProto& node, int64_t position, F&& action) {
+  void collect(const std::string& where, const onnx::NodeProto& node, int64_t position, auto&& action) {
     if (const std::optional<std::string> text = refusal_of(action))
       add(where, text->starts_with(where + ": ") ? text->substr(where.size() + 2) : *text, node, position);
   }
@@ -45,8 +43,7 @@ struct Refusals {
   void throw_if_any() const;                // Error (unsupported), with these lines
 
  private:
-  template <class F>
-  static std::optional<std::string> refusal_of(F& action) {
+  static std::optional<std::string> refusal_of(auto& action) {
     try {
       action();
     } catch (const AlreadyRefused&) {
