@@ -17,8 +17,7 @@ struct ActivationCall {
   float a = 0, b = 0;
   bool operator==(const ActivationCall&) const = default;
 
-  template <class Self, class F>
-  static void fields(Self& call, F&& f) {
+  static void fields(auto& call, auto&& f) {
     f("act", call.kind, Activation::none);
     f("a", call.a, 0.0F);
     f("b", call.b, 0.0F);

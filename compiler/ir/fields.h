@@ -1,6 +1,6 @@
 // How the attributes of an operator are visited. Every struct of attributes has
 //
-//   template <class Self, class F> static void fields(Self& op, F&& f)
+//   static void fields(auto& op, auto&& f)
 //
 // which calls f(name, attribute) or f(name, attribute, rule) for each of them, in the order of the text form. Printing (print.cpp),
 // reading (test/support/graph_text.cpp) and the signature under which measurements are kept (select/records.cpp) follow from it.

@@ -20,8 +20,7 @@ ROperator fuse(const Graph& graph, std::string title, const std::vector<ROperato
 Graph steps_of(const Graph& graph, const ROperator& rop);
 
 // Calls f(graph, rop) for the rOperator, or, if it is a Fused, for each of its steps.
-template <class F>
-void for_each_step(const Graph& graph, const ROperator& rop, F&& f) {
+void for_each_step(const Graph& graph, const ROperator& rop, auto&& f) {
   if (!std::holds_alternative<Fused>(rop.attrs)) return f(graph, rop);
   const Graph steps = steps_of(graph, rop);
   for (const ROperator& step : steps.rops) f(steps, step);

@@ -25,8 +25,7 @@
 namespace tamp {
 
 // Common attributes of Conv and Pool.
-template <class Windowed, class F>
-void window_fields(Windowed& op, F&& f) {
+void window_fields(auto& op, auto&& f) {
   f("kernel", op.kernel);
   f("strides", op.strides, Each{1, op.kernel.size()});
   f("pads", Pair{op.pads_begin, op.pads_end}, Each{0, op.kernel.size()});
@@ -41,8 +40,7 @@ struct DepthwisePrologue {
   ActivationCall activation;
   bool operator==(const DepthwisePrologue&) const = default;
 
-  template <class Self, class F>
-  static void fields(Self& prologue, F&& f) {
+  static void fields(auto& prologue, auto&& f) {
     window_fields(prologue, f);
     f("", prologue.activation);
   }
@@ -61,8 +59,7 @@ struct Conv {
   bool operator==(const Conv&) const = default;
 
   static constexpr const char* kName = "Conv";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     window_fields(op, f);
     f("group", op.group, int64_t{1});
     f("input_", op.input_activation);
@@ -82,8 +79,7 @@ struct MatMul {
   bool operator==(const MatMul&) const = default;
 
   static constexpr const char* kName = "MatMul";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("trans_a", op.trans_a, false);
     f("trans_b", op.trans_b, false);
     f("alpha", op.alpha, 1.0F);
@@ -104,12 +100,8 @@ struct Pool {
   bool operator==(const Pool&) const = default;
 
   static constexpr std::array kNames = {"MaxPool", "AveragePool"};
-  template <class Self>
-  static auto& which(Self& op) {
-    return op.kind;
-  }
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static auto& which(auto& op) { return op.kind; }
+  static void fields(auto& op, auto&& f) {
     window_fields(op, f);
     f("count_include_pad", op.count_include_pad, false);
     f("ceil_mode", op.ceil_mode, false);
@@ -127,8 +119,7 @@ struct PoolIndices {
   bool operator==(const PoolIndices&) const = default;
 
   static constexpr const char* kName = "PoolIndices";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     window_fields(op, f);
     f("ceil_mode", op.ceil_mode, false);
     f("column_major", op.column_major, false);
@@ -142,10 +133,7 @@ struct MaxUnpool {
   bool operator==(const MaxUnpool&) const = default;
 
   static constexpr const char* kName = "MaxUnpool";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("shape", op.shape, OfResult{});
-  }
+  static void fields(auto& op, auto&& f) { f("shape", op.shape, OfResult{}); }
 };
 
 enum class ReduceKind : uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp };
@@ -160,8 +148,7 @@ struct Reduce {
   bool operator==(const Reduce&) const = default;
 
   static constexpr const char* kName = "Reduce";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("kind", op.kind);
     f("axes", op.axes);
     f("keepdims", op.keepdims, true);
@@ -175,14 +162,8 @@ struct Softmax {
   bool operator==(const Softmax&) const = default;
 
   static constexpr std::array kNames = {"Softmax", "LogSoftmax"};
-  template <class Self>
-  static auto& which(Self& op) {
-    return op.log;
-  }
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("axes", Pair{op.first_axis, op.last_axis});
-  }
+  static auto& which(auto& op) { return op.log; }
+  static void fields(auto& op, auto&& f) { f("axes", Pair{op.first_axis, op.last_axis}); }
 };
 
 // The result of a query whose weights, the softmax of its scores, are not numbers. nan: NaN. zero_if_masked: zeros if all its scores are
@@ -203,8 +184,7 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 
   static constexpr const char* kName = "Attention";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("scale", op.scale, 1.0F);
     f("weightless", op.weightless, Weightless::nan);
   }
@@ -224,8 +204,7 @@ struct ChannelSqueeze {
   bool operator==(const ChannelSqueeze&) const = default;
 
   static constexpr const char* kName = "ChannelSqueeze";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("rows", op.rows);
     f("depthwise_", op.depthwise);
   }
@@ -242,8 +221,7 @@ struct ChannelExcite {
   bool operator==(const ChannelExcite&) const = default;
 
   static constexpr const char* kName = "ChannelExcite";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("hidden_", op.hidden);
     f("gate_", op.gate);
   }
@@ -258,8 +236,7 @@ struct Lrn {
   bool operator==(const Lrn&) const = default;
 
   static constexpr const char* kName = "LRN";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("size", op.size);
     f("alpha", op.alpha);
     f("beta", op.beta);
@@ -273,10 +250,7 @@ struct BatchNorm {
   bool operator==(const BatchNorm&) const = default;
 
   static constexpr const char* kName = "BatchNorm";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("epsilon", op.epsilon);
-  }
+  static void fields(auto& op, auto&& f) { f("epsilon", op.epsilon); }
 };
 
 // y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if not
@@ -291,8 +265,7 @@ struct Normalize {
   bool operator==(const Normalize&) const = default;
 
   static constexpr const char* kName = "Normalize";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("axes", op.axes);
     f("centered", op.centered, true);
     f("epsilon", op.epsilon);
@@ -323,8 +296,7 @@ struct Elementwise {
     return false;
   }
   static constexpr const char* kName = "Elementwise";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("", op.steps);
     f("shape", op.shape, OfResult{op.may_change_type()});
     f("dtype", op.dtype, OfResult{op.may_change_type()});
@@ -337,10 +309,7 @@ struct Reshape {
   bool operator==(const Reshape&) const = default;
 
   static constexpr const char* kName = "Reshape";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("shape", op.shape, OfResult{});
-  }
+  static void fields(auto& op, auto&& f) { f("shape", op.shape, OfResult{}); }
 };
 
 struct Transpose {
@@ -348,10 +317,7 @@ struct Transpose {
   bool operator==(const Transpose&) const = default;
 
   static constexpr const char* kName = "Transpose";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("perm", op.perm);
-  }
+  static void fields(auto& op, auto&& f) { f("perm", op.perm); }
 };
 
 // y[i] = x[starts + i * steps] for i < extents, one of each per input dimension (steps may be negative, never 0). Split is one
@@ -361,8 +327,7 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 
   static constexpr const char* kName = "Slice";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("starts", op.starts);
     f("steps", op.steps, Each{1, op.starts.size()});
     f("extents", op.extents, OfResult{});
@@ -375,10 +340,7 @@ struct Concat {
   bool operator==(const Concat&) const = default;
 
   static constexpr const char* kName = "Concat";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("axis", op.axis);
-  }
+  static void fields(auto& op, auto&& f) { f("axis", op.axis); }
 };
 
 enum class PadMode : uint8_t { constant, reflect, edge, wrap };
@@ -391,8 +353,7 @@ struct Pad {
   bool operator==(const Pad&) const = default;
 
   static constexpr const char* kName = "Pad";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("before", op.before);
     f("after", op.after);
     f("mode", op.mode, PadMode::constant);
@@ -406,10 +367,7 @@ struct Gather {
   bool operator==(const Gather&) const = default;
 
   static constexpr const char* kName = "Gather";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("axis", op.axis);
-  }
+  static void fields(auto& op, auto&& f) { f("axis", op.axis); }
 };
 
 // y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y), or in 3-D X[N,C,D,H,W], grid[N,Do,Ho,Wo,3] of
@@ -428,8 +386,7 @@ struct GridSample {
   bool operator==(const GridSample&) const = default;
 
   static constexpr const char* kName = "GridSample";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("mode", op.mode, Interpolation::linear);
     f("padding", op.padding, Outside::zeros);
     f("align_corners", op.align_corners, false);
@@ -446,8 +403,7 @@ struct Resample {
   bool operator==(const Resample&) const = default;
 
   static constexpr const char* kName = "Resample";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("axes", op.axes);
     f("outside", op.outside, 0.0F);
   }
@@ -463,8 +419,7 @@ struct RoiAlign {
   bool operator==(const RoiAlign&) const = default;
 
   static constexpr const char* kName = "RoiAlign";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("height", op.height);
     f("width", op.width);
     f("sampling_ratio", op.sampling_ratio, int64_t{0});
@@ -482,8 +437,7 @@ struct MaxRoiPool {
   bool operator==(const MaxRoiPool&) const = default;
 
   static constexpr const char* kName = "MaxRoiPool";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("height", op.height);
     f("width", op.width);
     f("spatial_scale", op.spatial_scale, 1.0F);
@@ -502,8 +456,7 @@ struct NonMaxSuppression {
   bool operator==(const NonMaxSuppression&) const = default;
 
   static constexpr const char* kName = "NonMaxSuppression";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("most", op.most);
     f("overlap", op.overlap, 0.0F);
     f("least_score", op.least_score, 0.0F);
@@ -518,8 +471,7 @@ struct NonZero {
   bool operator==(const NonZero&) const = default;
 
   static constexpr const char* kName = "NonZero";
-  template <class Self, class F>
-  static void fields(Self&, F&&) {}
+  static void fields(auto&, auto&&) {}
 };
 
 // Two results: the first `k` elements along `axis` in sorted order, and their positions in X along `axis` (i64). Of equal elements the
@@ -532,8 +484,7 @@ struct TopK {
   bool operator==(const TopK&) const = default;
 
   static constexpr const char* kName = "TopK";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("axis", op.axis);
     f("k", op.k);
     f("largest", op.largest, true);
@@ -551,12 +502,8 @@ struct Cumulate {
   bool operator==(const Cumulate&) const = default;
 
   static constexpr std::array kNames = {"CumSum", "CumProd"};
-  template <class Self>
-  static auto& which(Self& op) {
-    return op.product;
-  }
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static auto& which(auto& op) { return op.product; }
+  static void fields(auto& op, auto&& f) {
     f("axis", op.axis);
     f("exclusive", op.exclusive, false);
     f("reverse", op.reverse, false);
@@ -576,8 +523,7 @@ struct Scatter {
   bool operator==(const Scatter&) const = default;
 
   static constexpr const char* kName = "Scatter";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("axis", op.axis);
     f("kind", op.kind, ScatterKind::none);
   }
@@ -590,8 +536,7 @@ struct Moments {
   bool operator==(const Moments&) const = default;
 
   static constexpr const char* kName = "Moments";
-  template <class Self, class F>
-  static void fields(Self&, F&&) {}
+  static void fields(auto&, auto&&) {}
 };
 inline constexpr int64_t kMomentColumns = 32;
 
@@ -603,8 +548,7 @@ struct NormalizeBy {
   bool operator==(const NormalizeBy&) const = default;
 
   static constexpr const char* kName = "NormalizeBy";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("centered", op.centered, true);
     f("epsilon", op.epsilon);
   }
@@ -617,10 +561,7 @@ struct TileSums {
   bool operator==(const TileSums&) const = default;
 
   static constexpr const char* kName = "TileSums";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
-    f("tile", op.tile);
-  }
+  static void fields(auto& op, auto&& f) { f("tile", op.tile); }
 };
 
 // Steps that one rTask does one after another for its part of the results (XLA's fusion instruction): a small graph of rOperators that

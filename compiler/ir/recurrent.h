@@ -78,8 +78,7 @@ struct RecurrentCell {
   int32_t y_h = -1, y_c = -1;  // [B,H]
   bool operator==(const RecurrentCell&) const = default;
 
-  template <class Self, class F>
-  static void fields(Self& cell, F&& f) {
+  static void fields(auto& cell, auto&& f) {
     f("kind", cell.kind);
     f("steps", cell.steps);
     f("hidden", cell.hidden);
@@ -115,8 +114,7 @@ struct Recurrent {
   bool operator==(const Recurrent&) const = default;
 
   static constexpr const char* kName = "Recurrent";
-  template <class Self, class F>
-  static void fields(Self& op, F&& f) {
+  static void fields(auto& op, auto&& f) {
     f("batch", op.batch);
     f("cell", op.cells);
   }

@@ -30,8 +30,7 @@ class FieldReader {
  public:
   FieldReader(const json& object, std::string source) : object_(object), source_(std::move(source)) {}
 
-  template <class T>
-  void required(const char* name, T& out) {
+  void required(const char* name, auto& out) {
     known_.insert(name);
     if (!object_.contains(name)) throw bad_input(fmt::format("{}: field '{}' is missing", source_, name));
     read(name, out);
@@ -57,8 +56,7 @@ class FieldReader {
   }
 
  private:
-  template <class T>
-  void read(const char* name, T& out) {
+  void read(const char* name, auto& out) {
     try {
       object_.at(name).get_to(out);
     } catch (const json::exception&) {

@@ -85,8 +85,7 @@ std::optional<Shape> joint_shape(const Shape& a, const Shape& b);
 int64_t product(const Shape& shape, int64_t begin, int64_t end);
 
 // Calls f(offset) for every index of `shape` in row-major order.
-template <class F>
-void for_each_offset(const Shape& shape, const std::vector<int64_t>& strides, int64_t offset, F&& f) {
+void for_each_offset(const Shape& shape, const std::vector<int64_t>& strides, int64_t offset, auto&& f) {
   if (element_count(shape) == 0) return;
   if (shape.empty()) {
     f(offset);

@@ -36,8 +36,7 @@ int64_t whole_of_real(double x, DType to);              // towards zero; bool: x
 double real_of_whole(int64_t x, DType from, DType to);  // rounds once, straight to `to`
 
 // Calls f with a value of the C++ type that an element occupies in memory.
-template <class F>
-decltype(auto) with_storage(DType dtype, F&& f) {
+decltype(auto) with_storage(DType dtype, auto&& f) {
   switch (dtype) {
     case DType::f32: return f(float{});
     case DType::f64: return f(double{});

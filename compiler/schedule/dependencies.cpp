@@ -21,8 +21,7 @@ struct Use {
 bool is_read_only(const Buffer& buffer) { return buffer.kind == BufferKind::input || buffer.kind == BufferKind::constant; }
 
 // Calls f(begin, end) for each piece of memory that the tensor's elements take, in units of `unit` elements, which divides all of them.
-template <class F>
-void for_each_span(const Tensor& tensor, int64_t unit, F f) {
+void for_each_span(const Tensor& tensor, int64_t unit, auto f) {
   for (const Run& run : whole_runs(tensor)) {
     for (int64_t i = 0; i < run.count; ++i) {
       const int64_t begin = run.offset + i * run.stride;

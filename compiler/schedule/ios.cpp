@@ -171,8 +171,7 @@ class Ios {
   }
 
   // Networks repeat themselves. Parts whose units have the same kinds and need each other in the same way have the same stages.
-  template <class F>
-  std::optional<IosResult> known_or(size_t begin, size_t end, const F& search) {
+  std::optional<IosResult> known_or(size_t begin, size_t end, const auto& search) {
     std::vector<int64_t> structure;
     for (size_t unit = begin; unit < end; ++unit) {
       structure.push_back(prices_.kinds()[unit]);

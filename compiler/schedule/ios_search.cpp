@@ -28,10 +28,7 @@ class Endings {
   bool is_complete() const { return left_ > 0; }
 
   // Calls f(ending) for every ending until f returns false.
-  template <class F>
-  bool for_each(const F& f) const {
-    return unite(0, 0, 0, f);
-  }
+  bool for_each(const auto& f) const { return unite(0, 0, 0, f); }
 
  private:
   // Adds units in falling order, each when all of its successors in the state are in the ending already, so every ending is met once.
@@ -45,8 +42,7 @@ class Endings {
     }
   }
 
-  template <class F>
-  bool unite(Units ending, size_t from, int groups, const F& f) const {
+  bool unite(Units ending, size_t from, int groups, const auto& f) const {
     if (ending != 0 && !f(ending)) return false;
     if (groups == most_groups_) return true;
     for (size_t i = from; i < connected_.size(); ++i) {
@@ -73,8 +69,7 @@ class MergeEndings {
   }
 
   // Calls f(ending) for every ending until f returns false.
-  template <class F>
-  bool for_each(const F& f) const {
+  bool for_each(const auto& f) const {
     for (Units rest = last_; rest != 0; rest &= rest - 1) {
       const size_t unit = first_of(rest);
       // Each set is met once: at its first unit.
@@ -84,8 +79,7 @@ class MergeEndings {
   }
 
  private:
-  template <class F>
-  bool extend(Units ending, Units more, int size, const F& f) const {
+  bool extend(Units ending, Units more, int size, const auto& f) const {
     if (size == most_) return true;
     for (; more != 0; more &= more - 1) {
       const Units larger = ending | bit(first_of(more));

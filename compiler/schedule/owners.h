@@ -11,8 +11,7 @@
 namespace tamp::schedule {
 
 // Calls f(begin, end) for each piece of the run within [low, high).
-template <class F>
-void for_each_span(Run run, int64_t low, int64_t high, F f) {
+void for_each_span(Run run, int64_t low, int64_t high, auto f) {
   if (run.stride < 0) run.offset += (run.count - 1) * run.stride, run.stride = -run.stride;
   if (run.stride == run.length) run.length *= run.count, run.count = 1;
   int64_t first = 0, last = run.count;
@@ -56,8 +55,7 @@ class Owners {
   }
   // Behind the last `add`: f(element, owner, owner) of pieces that are written twice. Returns how many elements of the window have an
   // owner.
-  template <class F>
-  int64_t settle(F f) {
+  int64_t settle(auto f) {
     if (by_element_) {
       for (const Conflict& c : conflicts_) f(c.element, c.first, c.second);
       conflicts_.clear();
@@ -84,8 +82,7 @@ class Owners {
 
   // Behind settle: f(begin, owner) of the pieces of [begin, end), which is within the window, in order, those without an owner too, until
   // it returns false.
-  template <class F>
-  void for_each(int64_t begin, int64_t end, F f) const {
+  void for_each(int64_t begin, int64_t end, auto f) const {
     if (by_element_) {
       for (int64_t e = begin; e < end; ++e) {
         if (!f(e, owner_[static_cast<size_t>(e - low_)])) return;

@@ -119,8 +119,7 @@ class Gang {
     }
   }
 
-  template <class F>
-  void each_rtask(F f) {
+  void each_rtask(auto f) {
     const kernels::Family& family = select::family_of(families_, rkernel_);
     int32_t rtask = 0;
     for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
@@ -132,8 +131,7 @@ class Gang {
     }
   }
 
-  template <class F>
-  void each_word(const std::vector<Run>& runs, int32_t rtask, const char* verb, F f) {
+  void each_word(const std::vector<Run>& runs, int32_t rtask, const char* verb, auto f) {
     for (const Run& run : runs) {
       for (int64_t i = 0; i < run.count && !violations_.full(); ++i) {
         const int64_t begin = run.offset + i * run.stride, end = begin + run.length;

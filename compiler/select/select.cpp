@@ -10,8 +10,7 @@
 namespace tamp::select {
 namespace {
 
-template <class F>
-size_t least(const std::vector<RKernel>& candidates, F time_us) {
+size_t least(const std::vector<RKernel>& candidates, auto time_us) {
   TAMP_CHECK(!candidates.empty(), "no candidates to choose from");
   size_t best = 0;
   double best_us = time_us(candidates[0]);

@@ -45,8 +45,7 @@ bool has_ended(pid_t child) {
   return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-template <class Condition>
-void wait_until(const Condition& holds) {
+void wait_until(const auto& holds) {
   const Clock::time_point deadline = Clock::now() + kGrace;
   while (!holds() && Clock::now() < deadline) std::this_thread::sleep_for(kTick);
 }
