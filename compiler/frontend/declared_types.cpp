@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
-
 #include "compiler/frontend/initializers.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"

@@ -2,8 +2,6 @@
 // GridSample whose places are pixels, a product with the mask, and a Conv of one tap whose input channels are the sampled taps.
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"
 #include "compiler/support/text.h"

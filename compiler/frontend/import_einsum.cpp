@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"

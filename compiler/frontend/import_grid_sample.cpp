@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"

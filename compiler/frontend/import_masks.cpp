@@ -1,9 +1,6 @@
 // Operators whose result depends on where an element stands: comparisons of coordinates, which are constants, with what is given.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/initializers.h"
 #include "compiler/support/text.h"

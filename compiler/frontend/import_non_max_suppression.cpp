@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
-#include "compiler/support/text.h"
 
 namespace tamp::frontend {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"

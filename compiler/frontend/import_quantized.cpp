@@ -2,8 +2,6 @@
 // i32, which are exact, and f32 arithmetic where ONNX has floats.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/initializers.h"
 

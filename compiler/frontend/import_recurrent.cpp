@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstring>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"

@@ -1,11 +1,7 @@
 // The ten reductions. Their axes are an attribute at first and an operand later (ReduceSum from version 13, the others
 // from 18); no axes means all of them, unless noop_with_empty_axes says none.
-#include <fmt/format.h>
-
-#include <algorithm>
 
 #include "compiler/frontend/importers.h"
-#include "compiler/support/text.h"
 
 namespace tamp::frontend {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/resize_taps.h"

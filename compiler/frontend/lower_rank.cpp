@@ -1,7 +1,5 @@
 #include "compiler/frontend/lower_rank.h"
 
-#include <algorithm>
-#include <memory>
 #include <utility>
 #include <vector>
 

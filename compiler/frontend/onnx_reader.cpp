@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>

@@ -1,7 +1,5 @@
 #include "compiler/ir/in_place.h"
 
-#include <algorithm>
-
 namespace tamp {
 namespace {
 

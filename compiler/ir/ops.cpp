@@ -4,7 +4,6 @@
 #include <array>
 
 #include "compiler/support/error.h"
-#include "compiler/support/text.h"
 
 namespace tamp {
 namespace {

@@ -2,7 +2,6 @@
 // 267]"), "<event" is a Wait and ">event" a signal. Names come from the model: printable() only.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 
 #include "compiler/ir/fused.h"

@@ -1,5 +1,4 @@
 // evaluate and run: the dispatch over the operators, what is common to all of them, and the walk over a graph.
-#include <algorithm>
 
 #include "compiler/ops/operator.h"
 #include "compiler/support/text.h"

@@ -1,6 +1,5 @@
 // Hands the questions of ops.h to the operator's own file. Also the verifier, which checks that the graph's types are those that `infer`
 // gives. A user's mistakes are found by the frontend, with the same `infer`, so all failures here are bugs in tamp.
-#include <algorithm>
 #include <limits>
 
 #include "compiler/ops/operator.h"

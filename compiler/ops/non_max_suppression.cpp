@@ -1,6 +1,5 @@
 // NonMaxSuppression: of boxes that overlap, the one of the highest score.
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/ops/operator.h"
 #include "compiler/support/text.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "compiler/ops/operator.h"
-#include "compiler/support/text.h"
 
 namespace tamp::ops {
 

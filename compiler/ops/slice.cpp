@@ -1,5 +1,4 @@
 // Slice: evenly spaced elements along each dimension.
-#include <algorithm>
 
 #include "compiler/ops/operator.h"
 #include "compiler/support/text.h"

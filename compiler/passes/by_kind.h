@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"

@@ -1,7 +1,5 @@
 #include "compiler/schedule/ios_measure.h"
 
-#include <utility>
-
 #include "compiler/schedule/ios_prices.h"
 #include "compiler/schedule/timetable.h"
 #include "compiler/support/error.h"

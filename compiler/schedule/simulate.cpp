@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "compiler/schedule/clocks.h"

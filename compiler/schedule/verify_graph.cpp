@@ -2,8 +2,6 @@
 // tensors' type, and inputs and outputs are buffers of their own, as callers see them.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "compiler/schedule/verify_memory.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"

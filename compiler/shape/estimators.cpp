@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/ir/print.h"
 #include "compiler/ir/products.h"
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/schedule/choose.h"

@@ -1,7 +1,6 @@
 // The match begins at the product and goes backwards, behind all passes that give products and convolutions their epilogues.
 #include "compiler/passes/fuse/pool_by_sums.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

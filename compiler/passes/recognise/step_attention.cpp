@@ -101,7 +101,7 @@ class StepMaker {
     if (!found) return std::nullopt;
     // Heads that share keys may be rows of one matrix in the result; they are turned alike where the factors are of one row.
     if (from[from.size() - 2] != to[to.size() - 2] && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
-    found->x = add(view, found->x, name, Shape(graph_.tensor(id).shape));
+    found->x = add(view, found->x, name, graph_.tensor(id).shape);
     return found;
   }
   const ROperator* maker_or_made(TensorId id) const {
@@ -113,9 +113,8 @@ class StepMaker {
     const ElementwiseStep* const step = single_step(rop);
     if (!step || step->op != ElementwiseOp::add || rop.inputs.size() != 2) return std::nullopt;
     for (const size_t i : {size_t{0}, size_t{1}}) {
-      const ROperator *const straight = maker_by(graph_, uses_, rop.inputs[i], ElementwiseOp::mul), *const crossed = maker_by(
-                                                                                                        graph_, uses_, rop.inputs[1 - i],
-                                                                                                        ElementwiseOp::mul);
+      const ROperator* const straight = maker_by(graph_, uses_, rop.inputs[i], ElementwiseOp::mul);
+      const ROperator* const crossed = maker_by(graph_, uses_, rop.inputs[1 - i], ElementwiseOp::mul);
       if (!straight || !crossed || straight->inputs.size() != 2 || crossed->inputs.size() != 2) continue;
       for (const size_t x : {size_t{0}, size_t{1}}) {
         for (const size_t turned : {size_t{0}, size_t{1}}) {
