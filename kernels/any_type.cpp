@@ -60,12 +60,12 @@ Loop merged(Loop loop) {
   return loop;
 }
 
-int64_t elements_per_rtask(const Request& request, int64_t elements) {
-  return std::max(request.vdevice.compute_threads, ceil_div(elements, request.vdevice.veus()));
+int64_t elements_per_rtask(const Request& request, int64_t elements, int64_t lanes) {
+  return std::max(request.vdevice.compute_threads / lanes, ceil_div(elements, request.vdevice.veus()));
 }
 
-RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops) {
-  const int64_t per_rtask = elements_per_rtask(request, elements);
+RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops, int64_t lanes) {
+  const int64_t per_rtask = elements_per_rtask(request, elements, lanes);
   phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * 8 * (1 + reads);

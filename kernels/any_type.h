@@ -27,9 +27,10 @@ std::vector<int64_t> with_dimensions(std::vector<int64_t> values, size_t at, siz
 Loop merged(Loop loop);
 
 // A rKernel of one phase whose rTasks are shares of `elements` results in the order of the loop, of the body and with the
-// arguments that `phase` has, and `elements` and `elements_per_rtask` behind these; `reads` elements and `flops` a result.
-RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops);
-int64_t elements_per_rtask(const Request& request, int64_t elements);
+// arguments that `phase` has, and `elements` and `elements_per_rtask` behind these; `reads` elements and `flops` a result, on
+// which `lanes` threads work together.
+RKernel typed_rkernel(const Request& request, Phase phase, int64_t elements, double reads, double flops, int64_t lanes = 1);
+int64_t elements_per_rtask(const Request& request, int64_t elements, int64_t lanes = 1);
 // The share of the result that a rTask of `elements_per_rtask` (config) writes, in the order of the loop's operand 0.
 void append_share(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index,
                   std::vector<Region>& writes);

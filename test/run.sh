@@ -80,7 +80,7 @@ count bash test/format.sh
 count python3 test/places/count_places.py
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON  # examples/quickstart.sh builds without, so that each file names what it needs
+cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON
 cmake --build --preset release
 bash test/precompile_stand_in.sh build/gxx  # g++ as before, in less time
 export PATH=$PWD/build/gxx:$PATH

@@ -36,9 +36,10 @@ std::vector<RKernel> offers(const Request& request) {
   const Loop loop = loop_of(request.graph, rop);
   if (loop.size() > kRank) return {};
   const size_t a_step = a.shape.size() - (attrs->trans_a ? 2 : 1), b_step = b.shape.size() - (attrs->trans_b ? 1 : 2);
-  const int64_t count = a.shape[a_step];
+  const int64_t count = a.shape[a_step], elements = loop_elements(loop), threads = request.vdevice.compute_threads;
+  const int64_t lanes = elements < threads * request.vdevice.veus() ? rk::kWarp : 1;  // of a warp, for one result
   Phase phase = body_phase("kernels/typed/matmul.cuh", "rk::typed_matmul", "rk::TypedMatMulArgs");
-  phase.template_args = {{"T", number_text(a.dtype)}};
+  phase.template_args = {{"T", number_text(a.dtype)}, {"LANES", std::to_string(lanes)}};
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"a", arg(TensorArg{rop.inputs[0]})},
                 {"b", arg(TensorArg{rop.inputs[1]})},
@@ -51,7 +52,7 @@ std::vector<RKernel> offers(const Request& request) {
                 {"count", arg(count)},
                 {"type", arg(static_cast<int64_t>(a.dtype))},
                 {"alpha", float_arg(attrs->alpha)}};
-  return {typed_rkernel(request, phase, loop_elements(loop), 2 * static_cast<double>(count), 30 * static_cast<double>(count))};
+  return {typed_rkernel(request, phase, elements, 2 * static_cast<double>(count), 30 * static_cast<double>(count), lanes)};
 }
 
 }  // namespace

@@ -171,6 +171,37 @@ def test_wrong_test_data_is_bad_input(tamp):
     tamp("run", "relu", "--device", "cpu", "--check", "--each", code=1, says="--each needs the model")
 
 
+def test_each_element_may_have_a_tolerance(tamp):
+    (tamp.folder / "net.onnx").write_bytes(network().SerializeToString())
+    good = tamp("run", "net.onnx", "--device", "cpu", "--check", "--rtol", "0.1", "--atol", "0.1").stdout
+    assert re.search(r"check +'\w+': good, each element, rtol 0.1, atol 0.1", good), good
+    words = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--check"]
+    tamp(*words)  # tf32 is not exact
+    tamp(*words, "--rtol", "1e-9", "--atol", "0", code=4, says="elements are wrong (rtol 1e-09, atol 0)")
+
+
+def test_random_ids_cover_their_table(tamp):
+    """Ids that only ever are 0 and 1 would read two rows of 1000."""
+    table = np.arange(1000, dtype=np.float32).reshape(1000, 1)
+    ids = m.model([m.node("Gather", ["table", "ids"], ["y"])], [m.value("ids", [64], TensorProto.INT64)], [m.value("y", [64, 1])], [m.constant("table", table)])
+    (tamp.folder / "ids.onnx").write_bytes(ids.SerializeToString())
+    shown = tamp("run", "ids.onnx", "--device", "cpu", "--check").stdout
+    most = float(re.search(r"output +'y' f32\[64,1\] +min \S+ +max (\S+)", shown)[1])
+    assert 900 < most < 1000, shown
+
+
+def test_a_quantised_model_is_told_what_floats_take(tamp):
+    weights = m.constant("w", np.full((64, 32), 3), np.int8)
+    nodes = [m.node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), m.node("MatMulInteger", ["q", "w", "z"], ["i"]), m.node("Cast", ["i"], ["f"], to=1), m.node("Mul", ["f", "s"], ["y"])]
+    (tamp.folder / "q.onnx").write_bytes(m.model(nodes, [m.value("x", [1, 64])], [m.value("y", [1, 32])], [weights]).SerializeToString())
+    for words in (["compile", "q.onnx", "-o", "q"], ["inspect", "q.onnx"]):
+        said = tamp(*words, "--vdevice", "h200").stderr
+        found = re.search(r"quantised model: estimated (\S+) us; the same network in floats would take about (\S+) us: 1 of its products is computed in integers by plain bodies", said)
+        assert found and float(found[2]) < float(found[1]), said
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    assert "quantised" not in tamp("compile", "relu.onnx", "-o", "relu", "--vdevice", "h200").stderr
+
+
 def test_every_roperator_is_compared(tamp):
     (tamp.folder / "net.onnx").write_bytes(network().SerializeToString())
     for options in (["--policy", "sequential"], ["--execution", "graph", "--precision", "tf32", "--vdevice", "h200"]):
