@@ -8,6 +8,7 @@
 #include <set>
 
 #include "codegen/emit.h"
+#include "compiler/ir/flops.h"
 #include "compiler/ir/fused.h"
 #include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
@@ -92,41 +93,37 @@ ordered_json phases_json(const RKernel& rkernel) {
   return out;
 }
 
-// The work of all rTasks of a rOperator together.
-struct Work {
-  double flops = 0, bytes = 0, weight_bytes = 0;
+// The bytes that all rTasks of a rOperator move together.
+struct Moved {
+  double activations = 0, weights = 0;
 };
 
-// The costs of a gang are only the time of its steps. So its multiply-adds and activations are counted from its cells, and each of its
-// weights once, since a gang keeps them on chip.
-Work work_of_gang(const RProgram& program, size_t i) {
+// The costs of a gang are only the time of its steps. So its activations are counted from its cells, and each of its weights once, since a
+// gang keeps them on chip.
+Moved moved_by_gang(const RProgram& program, size_t i) {
   const ROperator& rop = program.graph.rops[i];
   const Recurrent& recurrent = std::get<Recurrent>(rop.attrs);
-  Work work;
+  Moved moved;
   for (const RecurrentCell& cell : recurrent.cells) {
     const int64_t input = cell.x < 0 ? recurrent.cells.at(static_cast<size_t>(cell.x_cell)).hidden
                                      : program.graph.tensor(rop.inputs.at(static_cast<size_t>(cell.x))).shape.back();
-    const int64_t terms = cell.hidden + (cell.x_is_gates ? 0 : input);
-    const auto rows = static_cast<double>(cell.steps * recurrent.batch);
-    work.flops += rows * 2 * static_cast<double>(gates_of(cell.kind) * cell.hidden * terms);
-    work.bytes += rows * 4 * static_cast<double>(input + cell.hidden);
+    moved.activations += 4 * static_cast<double>(cell.steps * recurrent.batch * (input + cell.hidden));
   }
   for (const WeightBlob& blob : program.weights) {
-    if (blob.rop == ROperatorId(static_cast<int64_t>(i))) work.weight_bytes += static_cast<double>(blob.bytes);
+    if (blob.rop == ROperatorId(static_cast<int64_t>(i))) moved.weights += static_cast<double>(blob.bytes);
   }
-  return work;
+  return moved;
 }
 
-Work work_of(const RProgram& program, size_t i) {
-  if (program.rkernels[i].gang) return work_of_gang(program, i);
-  Work work;
+Moved moved_by(const RProgram& program, size_t i) {
+  if (program.rkernels[i].gang) return moved_by_gang(program, i);
+  Moved moved;
   for (const Phase& phase : program.rkernels[i].phases) {
     const auto n = static_cast<double>(phase.rtasks);
-    work.flops += phase.cost.flops * n;
-    work.bytes += phase.cost.activation_bytes * n;
-    work.weight_bytes += phase.cost.weight_bytes * n;
+    moved.activations += phase.cost.activation_bytes * n;
+    moved.weights += phase.cost.weight_bytes * n;
   }
-  return work;
+  return moved;
 }
 
 ordered_json numbers_json(const std::vector<ROperatorId>& rops) {
@@ -143,7 +140,7 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
   for (size_t i = 0; i < program.graph.rops.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
     const RKernel& rkernel = program.rkernels[i];
-    const Work work = work_of(program, i);
+    const Moved moved = moved_by(program, i);
     ordered_json bodies = ordered_json::array();
     for (const Phase& phase : rkernel.phases) bodies.push_back(phase.body);
     out.push_back({{"name", rop.name},
@@ -162,9 +159,9 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
                    {"rtasks", rkernel.rtasks()},
                    {"veus", uses[i].veus.size()},
                    {"waits", uses[i].waits},
-                   {"flops", work.flops},
-                   {"bytes", work.bytes},
-                   {"weight_bytes", work.weight_bytes}});
+                   {"flops", rkernel.phases.empty() ? 0 : flops_of(program.graph, rop)},
+                   {"bytes", moved.activations},
+                   {"weight_bytes", moved.weights}});
     if (!plan.options.signatures.empty()) out.back()["signature"] = plan.options.signatures[i];
   }
   return out;

@@ -68,13 +68,33 @@ CompiledFolder::ROperatorLine read_rop(const json& rop) {
   rop.at("bytes").get_to(line.bytes);
   rop.at("weight_bytes").get_to(line.weight_bytes);
   rop.at("estimated_us").get_to(line.estimated_us);
+  rop.at("gang").get_to(line.gang);
   return line;
 }
 
-std::vector<CompiledFolder::LaneEntry> read_lane(const json& lane) {
-  std::vector<CompiledFolder::LaneEntry> out;
-  for (const json& entry : lane) out.push_back({entry.at("rop").get<int64_t>(), static_cast<int64_t>(entry.at("waits").size())});
+std::vector<CompiledFolder::Lane> read_lanes(const json& lanes) {
+  std::vector<CompiledFolder::Lane> out;
+  for (const json& lane : lanes) {
+    CompiledFolder::Lane& entries = out.emplace_back();
+    for (const json& entry : lane)
+      entries.push_back(
+          {entry.at("rop").get<int64_t>(), entry.at("waits").get<std::vector<int64_t>>(), entry.at("signal").get<int64_t>(), 0, 0});
+  }
   return out;
+}
+
+// `planned_ns` holds begin and end of each entry. Programs that are only measured have none.
+void read_times(const json& planned_ns, std::vector<CompiledFolder::Lane>& lanes) {
+  if (planned_ns.empty()) return;
+  for (size_t veu = 0; veu < lanes.size(); ++veu) {
+    const auto times = planned_ns.at(veu).get<std::vector<int64_t>>();
+    if (times.size() != 2 * lanes[veu].size() || planned_ns.size() != lanes.size())
+      throw bad_input("field 'planned_ns' does not fit 'lanes'");
+    for (size_t i = 0; i < lanes[veu].size(); ++i) {
+      lanes[veu][i].begin_us = static_cast<double>(times[2 * i]) / 1e3;
+      lanes[veu][i].end_us = static_cast<double>(times[2 * i + 1]) / 1e3;
+    }
+  }
 }
 
 std::optional<codegen::ModelOrigin> read_origin(const json& object) {
@@ -120,7 +140,8 @@ CompiledFolder read_object(const json& object) {
   out.inputs = read_ports(object.at("inputs"));
   out.outputs = read_ports(object.at("outputs"));
   for (const json& rop : object.at("rops")) out.rops.push_back(read_rop(rop));
-  for (const json& lane : object.at("lanes")) out.lanes.push_back(read_lane(lane));
+  out.lanes = read_lanes(object.at("lanes"));
+  read_times(object.at("planned_ns"), out.lanes);
   return out;
 }
 
@@ -129,10 +150,16 @@ void check(const CompiledFolder& read) {
   if (read.name.empty() || identifier(read.name) != read.name) throw bad_input("field 'name' is not an identifier");
   if (read.veus < 1 || read.veus > (1 << 20)) throw bad_input("field 'veus' is out of range");
   if (identifier(read.arch) != read.arch) throw bad_input("field 'arch' is not an architecture");
+  constexpr double kMostUs = 1e12;  // eleven days
   for (const auto& lane : read.lanes) {
     for (const auto& entry : lane) {
       if (entry.rop < -1 || entry.rop >= static_cast<int64_t>(read.rops.size()))
         throw bad_input("field 'lanes' names a rOperator that is not there");
+      const auto is_event = [&](int64_t event) { return event >= 0 && event < read.events; };
+      if (!std::all_of(entry.waits.begin(), entry.waits.end(), is_event) || (entry.signal != -1 && !is_event(entry.signal)))
+        throw bad_input("field 'lanes' names an event that is not there");
+      if (!(0 <= entry.begin_us && entry.begin_us <= entry.end_us && entry.end_us <= kMostUs))
+        throw bad_input("field 'planned_ns' is out of range");
     }
   }
   for (const auto& ports : {read.inputs, read.outputs}) {
@@ -157,6 +184,12 @@ void check(const CompiledFolder& read) {
 
 }  // namespace
 
+CompiledFolder read_rprogram(const json& rprogram) {
+  CompiledFolder out = read_object(rprogram);
+  check(out);
+  return out;
+}
+
 std::string rprogram_json_of(const CompiledFolder& compiled) { return read_text(compiled.folder / (compiled.name + std::string(kSuffix))); }
 
 CompiledFolder read_compiled_folder(const std::string& folder) {
@@ -167,8 +200,7 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
   const json object = json::parse(read_text(files[0]), nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) throw bad_input(fmt::format("{}: is not JSON", path));
   try {
-    CompiledFolder out = read_object(object);
-    check(out);
+    CompiledFolder out = read_rprogram(object);
     out.folder = folder;
     return out;
   } catch (const json::exception& wrong) {

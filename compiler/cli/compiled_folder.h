@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,10 +34,15 @@ struct CompiledFolder {
     Shape shape;
     int64_t rtasks = 0, veus = 0, waits = 0;
     double flops = 0, bytes = 0, weight_bytes = 0, estimated_us = 0;
+    bool gang = false;
   };
   struct LaneEntry {
-    int64_t rop = -1, waits = 0;
+    int64_t rop = -1;            // -1: it only waits and signals
+    std::vector<int64_t> waits;  // events, as `signal`
+    int64_t signal = -1;
+    double begin_us = 0, end_us = 0;  // planned
   };
+  using Lane = std::vector<LaneEntry>;
   std::filesystem::path folder;
   std::string name, source, vdevice, arch, precision, policy, execution;
   std::optional<codegen::ModelOrigin> origin;
@@ -46,11 +52,15 @@ struct CompiledFolder {
   int64_t launches = 0, dependent_launches = 0, streams = 0;  // graph execution
   std::vector<Port> inputs, outputs;
   std::vector<ROperatorLine> rops;
-  std::vector<std::vector<LaneEntry>> lanes;  // per vEU
+  std::vector<Lane> lanes;  // per vEU
 };
 
 // The text of NAME.rprogram.json.
 std::string rprogram_json_of(const CompiledFolder& compiled);
+
+// What NAME.rprogram.json says, without the folder. Throws nlohmann's exceptions if it is not as tamp writes it, Error (bad input) if its
+// parts do not fit together.
+CompiledFolder read_rprogram(const nlohmann::json& rprogram);
 
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);

@@ -19,6 +19,7 @@
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/this_gpu.h"
+#include "compiler/cli/time_shares.h"
 #include "compiler/cli/timeline_files.h"
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/files.h"
@@ -33,6 +34,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kLanesShown = 8;
+constexpr size_t kSharesShown = 30;
 constexpr size_t kLaneWidth = 110;
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -131,6 +133,43 @@ void print_head(const CompiledFolder& m) {
   }
 }
 
+std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
+
+// A line for each kind or layer, the first `most` of them; those behind as one.
+void print_shares(const char* title, const std::vector<TimeShare>& shares, size_t most, const TimeShares& all) {
+  Table table({{title, Align::left, terminal_limit(60)},
+               {"ROPERATORS", Align::right},
+               {"CRITICAL US", Align::right},
+               {"%", Align::right},
+               {"BUSY VEU-US", Align::right},
+               {"%", Align::right},
+               {"FLOP", Align::right}});
+  const auto row = [&](const std::string& name, const TimeShare& share) {
+    table.row({name, grouped(static_cast<int64_t>(share.rops.size())), fmt::format("{:.2f}", share.critical_us),
+               percent(share.critical_share), fmt::format("{:.1f}", share.busy_us), percent(share.busy_share), scaled(share.flops)});
+  };
+  TimeShare rest;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (i < most)
+      row(whole_name(shares[i].name), shares[i]);
+    else
+      add(rest, shares[i]);
+  }
+  if (shares.size() > most) row(fmt::format("({} more)", shares.size() - most), rest);
+  const double between_us = all.critical_us - all.computing_us;
+  table.row({"(between rTasks)", "", fmt::format("{:.2f}", between_us), percent(between_us / std::max(1e-9, all.critical_us)), "", "", ""});
+  fmt::print("\n{}", table.text());
+}
+
+void print_time(const CompiledFolder& m, bool all_lines) {
+  const TimeShares shares = time_shares(m.rops, m.lanes);
+  const size_t most = all_lines ? m.rops.size() : kSharesShown;
+  fmt::print("critical    {:.1f} us from the first rTask to the last, {:.1f} us of that in {}; {:.1f} us before it for the launch\n",
+             shares.critical_us, shares.computing_us, plural(shares.rtasks, "rTask"), shares.launch_us);
+  print_shares("TIME BY KIND", shares.kinds, most, shares);
+  print_shares("TIME BY LAYER", shares.layers, most, shares);
+}
+
 void print_rops(const CompiledFolder& m) {
   Table table({{"#", Align::right},
                {"ROPERATOR", Align::left, terminal_limit(40)},
@@ -174,7 +213,7 @@ void print_rkernels(const CompiledFolder& m) {
 // "0*3 1 2*2": three rTasks of rOperator 0, one of rOperator 1, two of rOperator 2. "
 //
 // " is an entry that only waits and signals.
-std::string lane_text(const std::vector<CompiledFolder::LaneEntry>& lane) {
+std::string lane_text(const CompiledFolder::Lane& lane) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < lane.size();) {
     size_t end = i;
@@ -196,7 +235,7 @@ void print_lanes(const CompiledFolder& m, bool all) {
     int64_t rtasks = 0, waits = 0;
     for (const auto& entry : m.lanes[veu]) {
       rtasks += entry.rop >= 0 ? 1 : 0;
-      waits += entry.waits;
+      waits += static_cast<int64_t>(entry.waits.size());
     }
     table.row({std::to_string(veu), grouped(rtasks), grouped(waits), lane_text(m.lanes[veu])});
   }
@@ -206,6 +245,7 @@ void print_lanes(const CompiledFolder& m, bool all) {
 
 ExitCode inspect_folder(const CompiledFolder& m, bool all) {
   print_head(m);
+  print_time(m, all);
   print_rops(m);
   print_rkernels(m);
   print_lanes(m, all);
@@ -271,7 +311,7 @@ ExitCode inspect_folder_as_json(const CompiledFolder& m) {
     int64_t rtasks = 0, waits = 0;
     for (const auto& entry : lane) {
       rtasks += entry.rop >= 0 ? 1 : 0;
-      waits += entry.waits;
+      waits += static_cast<int64_t>(entry.waits.size());
     }
     lanes.push_back({{"rtasks", rtasks}, {"waits", waits}, {"runs", lane_text(lane)}});
   }
@@ -291,6 +331,7 @@ ExitCode inspect_folder_as_json(const CompiledFolder& m) {
               {"streams", m.streams},
               {"inputs", folder_ports_json(m.inputs)},
               {"outputs", folder_ports_json(m.outputs)},
+              {"time", json_of(time_shares(m.rops, m.lanes))},
               {"rops", rops},
               {"lanes", lanes}});
   return ExitCode::ok;

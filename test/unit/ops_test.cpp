@@ -3,6 +3,8 @@
 // Elementwise operators have a test of their own, ops_elementwise_test.
 #include "compiler/ops/ops.h"
 
+#include "compiler/ir/flops.h"
+#include "test/support/graph_text.h"
 #include "test/support/one_rop.h"
 
 namespace tamp {
@@ -330,6 +332,29 @@ TEST_CASE("verify_shapes finds an output shape that does not follow from the ope
     CHECK_THROWS_AS(ops::verify_shapes(wrong[i].graph), InternalError);
     CHECK_THROWS_AS(wrong[i].result(), InternalError);
   }
+}
+
+TEST_CASE("FLOP are the additions, multiplications and functions of the operator") {
+  const Graph graph = parse_graph(R"(
+    x = input f32[2,3,8,8]
+    q = input f32[1,4,6,16]
+    k = input f32[1,4,10,16]
+    r = input f32[1,10]
+    w = const f32[5,3,3,3]
+    b = const f32[5]
+    m = const f32[10,20]
+    c = Conv(x, w) {kernel=[3,3], pads=[1,1,1,1]} epilogue{bias=b, act=relu} -> f32[2,5,8,8]
+    p = MaxPool(c) {kernel=[2,2], strides=[2,2]} -> f32[2,5,4,4]
+    s = Softmax(r) {axes=[1,1]} -> f32[1,10]
+    y = MatMul(s, m) {} -> f32[1,20]
+    a = Attention(q, k, k) {scale=0.25} -> f32[1,4,6,16]
+    v = Reshape(p) -> f32[2,80]
+    outputs(y, a, v)
+  )");
+  std::vector<double> flops;
+  for (const ROperator& rop : graph.rops) flops.push_back(flops_of(graph, rop));
+  const double conv = 2 * 5 * 64 * (2 * 27 + 1 + 1), attention = 4 * 6 * 10 * (2 * 16 + 2 * 16 + 5 + 1);
+  CHECK(flops == std::vector<double>{conv, 2 * 5 * 16 * 4, 50, 2 * 10 * 20, attention, 0});
 }
 
 }  // namespace tamp
