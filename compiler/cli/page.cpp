@@ -9,6 +9,7 @@
 #include <map>
 #include <string_view>
 
+#include "compiler/cli/time_shares.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "kernels/vdevice/numbers.cuh"
@@ -18,8 +19,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-
-constexpr int64_t kMostNs = 1000000000000000;  // eleven days
 
 // Checks that a number indexes `size` things, or is -1 where `least` allows that.
 int64_t index_of(const json& value, size_t size, int64_t least, const char* what) {
@@ -70,24 +69,20 @@ ordered_json arena_json(const json& rprogram) {
 // Most entries of lanes are like other entries but for the rTask: each different step is written once.
 class Lanes {
  public:
-  explicit Lanes(const json& rprogram) : rops_(rprogram.at("rops")), events_(rprogram.at("events").size()) {
+  explicit Lanes(const json& rprogram) : rops_(rprogram.at("rops")) {
     const json &lanes = rprogram.at("lanes"), &times = rprogram.at("planned_ns");
-    if (times.size() != lanes.size()) throw bad_input("it has no planned times; compile the model again");
-    for (size_t veu = 0; veu < lanes.size(); ++veu) {
-      if (times[veu].size() != 2 * lanes[veu].size()) throw bad_input("field 'planned_ns' does not fit 'lanes'");
-      lanes_.push_back(lane(lanes[veu], times[veu]));
-    }
+    if (times.empty()) throw bad_input("it has no planned times; compile the model again");
+    for (size_t veu = 0; veu < lanes.size(); ++veu) lanes_.push_back(lane(lanes[veu], times[veu]));
   }
   const ordered_json& steps() const { return steps_; }
   const ordered_json& lanes() const { return lanes_; }
 
  private:
   int64_t step(const json& entry) {
-    const int64_t rop = index_of(entry.at("rop"), rops_.size(), -1, "rop");
-    const auto phase = entry.at("phase").get<int64_t>();
+    const auto rop = entry.at("rop").get<int64_t>(), phase = entry.at("phase").get<int64_t>();
     if (rop >= 0) index_of(entry.at("phase"), rops_[static_cast<size_t>(rop)].at("phases").size(), 0, "phase");
-    std::vector<int64_t> key = {rop, phase, index_of(entry.at("signal"), events_, -1, "signal")};
-    for (const json& event : entry.at("waits")) key.push_back(index_of(event, events_, 0, "waits"));
+    std::vector<int64_t> key = {rop, phase, entry.at("signal").get<int64_t>()};
+    for (const json& event : entry.at("waits")) key.push_back(event.get<int64_t>());
     const auto [at, added] = known_.emplace(key, static_cast<int64_t>(steps_.size()));
     if (added) steps_.push_back(key);
     return at->second;
@@ -99,7 +94,6 @@ class Lanes {
     int64_t free = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
       const auto begin = times[2 * i].get<int64_t>(), end = times[2 * i + 1].get<int64_t>();
-      if (begin < 0 || end < begin || end > kMostNs) throw bad_input("field 'planned_ns' is out of range");
       out.push_back(step(entries[i]));
       out.push_back(entries[i].at("index").get<int64_t>());
       out.push_back(begin - free);
@@ -110,7 +104,6 @@ class Lanes {
   }
 
   const json& rops_;
-  size_t events_;
   ordered_json steps_ = ordered_json::array(), lanes_ = ordered_json::array();
   std::map<std::vector<int64_t>, int64_t> known_;
 };
@@ -129,6 +122,30 @@ ordered_json measured_json(const std::vector<std::vector<MeasuredSpan>>& measure
   return out;
 }
 
+// The lanes with measured times. A trace has rTasks only: an entry that only waits and signals is taken to be done as soon as it can be.
+std::vector<CompiledFolder::Lane> measured_lanes(std::vector<CompiledFolder::Lane> lanes,
+                                                 const std::vector<std::vector<MeasuredSpan>>& measured) {
+  for (size_t veu = 0; veu < lanes.size(); ++veu) {
+    size_t next = 0;
+    double free_us = 0;
+    for (CompiledFolder::LaneEntry& entry : lanes[veu]) {
+      const MeasuredSpan span = entry.rop >= 0 ? measured[veu].at(next++) : MeasuredSpan{free_us, 0};
+      entry.begin_us = span.begin_us;
+      entry.end_us = free_us = span.begin_us + span.duration_us;
+    }
+  }
+  return lanes;
+}
+
+// What takes the time, and the critical path: vEU and position in its lane of each entry, one after the other.
+ordered_json shares_json(const CompiledFolder& rprogram, const std::vector<CompiledFolder::Lane>& lanes) {
+  const TimeShares shares = time_shares(rprogram.rops, lanes);
+  ordered_json out = json_of(shares), path = ordered_json::array();
+  for (const auto& [veu, position] : shares.path) path.push_back(veu), path.push_back(position);
+  out["path"] = std::move(path);
+  return out;
+}
+
 // The lines of the source; in graph execution the source has no lanes.
 ordered_json lines_json(const json& rprogram) {
   const json& lines = rprogram.at("lane_lines");
@@ -141,7 +158,10 @@ ordered_json lines_json(const json& rprogram) {
 std::string data_text(const json& rprogram, const std::vector<std::vector<MeasuredSpan>>& measured) {
   ordered_json events = ordered_json::array();
   for (const json& event : rprogram.at("events")) events.push_back(event.at("name").get<std::string>());
+  const CompiledFolder read = read_rprogram(rprogram);
   const Lanes lanes(rprogram);
+  ordered_json shares = {{"planned", shares_json(read, read.lanes)}};
+  if (!measured.empty()) shares["measured"] = shares_json(read, measured_lanes(read.lanes, measured));
   ordered_json out = {{"vdevice", rprogram.at("vdevice").at("name").get<std::string>()},
                       {"arena_bytes", rprogram.at("arena_bytes").get<int64_t>()},
                       {"weight_bytes", rprogram.at("weight_bytes").get<int64_t>()},
@@ -152,6 +172,7 @@ std::string data_text(const json& rprogram, const std::vector<std::vector<Measur
                       {"lanes", lanes.lanes()},
                       {"lines", lines_json(rprogram)},
                       {"measured", measured_json(measured)},
+                      {"shares", shares},
                       {"arena", arena_json(rprogram)}};
   for (const char* field : {"name", "source", "tamp", "precision", "policy", "execution"})
     out[field] = rprogram.at(field).get<std::string>();

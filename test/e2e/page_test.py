@@ -28,10 +28,10 @@ def browser():
     return found
 
 
-def shown(tamp, page, place="", size="1400,1000"):
+def shown(tamp, page, place="", size="1400,1000", options=()):
     """The page's elements after its script has run, as text. Whatever the browser's console says is a failure."""
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tamp.folder / 'browser'}", "--enable-logging=stderr", "--v=0",
-               "--virtual-time-budget=5000", f"--window-size={size}", "--dump-dom", f"file://{tamp.folder / page}{place}"]
+               "--virtual-time-budget=5000", f"--window-size={size}", *options, "--dump-dom", f"file://{tamp.folder / page}{place}"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
     said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     assert done.returncode == 0 and not said, f"exit code {done.returncode}: {said or done.stderr[-1000:]}"
@@ -135,13 +135,54 @@ def test_pointing_zooming_choosing_and_sorting(tamp):
     assert said["row"] and said["next"] >= 0, said
 
 
+def test_the_page_and_the_json_say_what_takes_the_time(tamp):
+    """Kinds and layers in the text, in JSON and on the page; a legend; a search for a kind goes to it in the lanes and the graph."""
+    compiled(tamp, prefix="/block/")
+    time_of = json.loads(tamp("inspect", "out", "--json").stdout)["time"]
+    conv = next(kind for kind in time_of["kinds"] if kind["name"] == "Conv")
+    assert [kind["name"] for kind in time_of["kinds"]][0] == "Conv" and conv["rops"] == [0, 1, 2, 3] and conv["critical_us"] > 0, time_of
+    for shares in (time_of["kinds"], time_of["layers"]):
+        assert abs(sum(share["critical_us"] for share in shares) - time_of["computing_us"]) < 1e-6 and abs(sum(share["busy_share"] for share in shares) - 1) < 1e-6
+        assert [share["critical_us"] for share in shares] == sorted((share["critical_us"] for share in shares), reverse=True)
+    text = tamp("inspect", "out").stdout
+    assert re.search(rf"\nTIME BY KIND .*\nConv +4 +{conv['critical_us']:.2f} +{100 * conv['critical_share']:.1f} ", text) and re.search(r"\nTIME BY LAYER .*\n/block ", text), text
+    tamp("inspect", "out", "--html", "page.html")
+    dom = shown(tamp, "page.html")
+    assert f">{100 * conv['critical_share']:.1f} %<" in dom and "by layer" in details(dom) and "/block" in details(dom)
+    said = did(tamp, "page.html", """
+      const buttons = [...byId("legend").querySelectorAll("button")];
+      said.kinds = buttons.map((button) => button.textContent);
+      said.colours = new Set(colours).size;
+      searchFor("last");
+      said.last = [view.begin <= timelines[0].ropBegin[rops.length - 1], view.end >= timelines[0].ropEnd[rops.length - 1], (view.end - view.begin) / wholeSpan];
+      said.node = [nodeX(rops.length - 1), graphCanvas.clientWidth];
+      zoomLanes(0.01, 100);
+      showLanes(laneCount);
+      buttons[0].click();
+      said.find = byId("find").value;
+      said.found = state.matches.filter(Boolean).length;
+      said.hash = location.hash;
+      said.lanes = tasksOfRop.slice(0, 4).flat().some((task) => laneOf[task] >= shownLanes.begin && laneOf[task] < shownLanes.end);""")
+    assert said["kinds"] == [kind["name"] for kind in time_of["kinds"]] and said["colours"] == 3, said
+    assert said["last"][:2] == [True, True] and said["last"][2] < 0.9 and 0 < said["node"][0] < said["node"][1], said
+    assert said["find"] == "kind:Conv" and said["found"] == 4 and said["hash"] == "#find=kind%3AConv" and said["lanes"], said
+
+
+def test_a_dark_screen_has_a_dark_page(tamp):
+    compiled(tamp)
+    tamp("inspect", "out", "--html", "page.html")
+    script = "said.paper = getComputedStyle(document.documentElement).backgroundColor; said.ink = theme.ink;"
+    light, dark = (did(tamp, "page.html", script, options=[f"--blink-settings=preferredColorScheme={scheme}"]) for scheme in (1, 0))
+    assert light["paper"] == "rgb(255, 255, 255)" and max(map(int, re.findall(r"\d+", dark["paper"]))) < 48 and light["ink"] != dark["ink"], (light, dark)
+
+
 def test_a_narrow_window_has_the_facts_below_the_drawings(tamp):
     compiled(tamp)
     tamp("inspect", "out", "--html", "page.html")
     script = """const facts = byId("details").getBoundingClientRect();
       Object.assign(said, { lanes: box.width, beside: facts.left >= box.right, below: facts.top >= box.bottom, page: document.documentElement.scrollWidth - innerWidth });"""
-    narrow, wide = (did(tamp, "page.html", script, size=size) for size in ["500,1000", "1400,1000"])
-    assert narrow["lanes"] > 400 and narrow["below"] and narrow["page"] <= 0, narrow
+    narrow, wide = (did(tamp, "page.html", script, size=size) for size in ["800,1000", "1400,1000"])
+    assert narrow["lanes"] > 700 and narrow["below"] and narrow["page"] <= 0, narrow
     assert wide["beside"] and not wide["below"], wide
 
 

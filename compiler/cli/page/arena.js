@@ -15,7 +15,7 @@ const arenaY = (offset, height) => (height - kAxis) * (1 - offset / Math.max(1, 
 
 const arenaDrawing = drawing(arenaCanvas, (context, width, height) => {
   drawAxis(context, width, height - kAxis);
-  context.fillStyle = "#5b6673";
+  context.fillStyle = theme.faint;
   context.fillText(bytesText(data.arena_bytes), 2, 10);
   context.fillText("0", 2, height - kAxis);
   for (const part of arenaParts) {
@@ -23,14 +23,14 @@ const arenaDrawing = drawing(arenaCanvas, (context, width, height) => {
     const left = Math.max(kLeft, xOf(part.begin, width)), right = Math.min(width, xOf(part.end, width));
     const top = arenaY(part.offset + part.bytes, height), bottom = arenaY(part.offset, height);
     const matched = !state.matches || [...part.made_by, ...part.needed_by].some((rop) => state.matches[rop]);
-    context.fillStyle = matched ? part.colour : "#e9ecef";
+    context.fillStyle = matched ? part.colour : theme.unmatched;
     context.fillRect(left, top, Math.max(1, right - left), Math.max(1, bottom - top));
     const chosen = state.rop >= 0 && (part.made_by.includes(state.rop) || part.needed_by.includes(state.rop));
-    context.strokeStyle = chosen ? "#000" : "#fff";
+    context.strokeStyle = chosen ? theme.ink : theme.paper;
     context.lineWidth = chosen ? 2 : 0.5;
     context.strokeRect(left, top, Math.max(1, right - left), Math.max(1, bottom - top));
     if (bottom - top < 11 || right - left < 40) continue;
-    context.fillStyle = "#1d2530";
+    context.fillStyle = theme.letters;
     context.fillText(fitting(part.tensors[0] || part.what, right - left - 4), left + 2, (top + bottom) / 2 + 4);
   }
 });

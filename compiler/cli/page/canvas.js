@@ -3,6 +3,14 @@
 
 const byId = (id) => document.getElementById(id);
 
+// The colours of page.css, which knows whether the screen is dark.
+const theme = {};
+function readTheme() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ["ink", "paper", "faint", "grid", "unmatched", "edge", "choice", "path", "letters"]) theme[name] = style.getPropertyValue(`--${name}`).trim();
+}
+readTheme();
+
 // `draw(context, width, height)` is called at the next frame after redraw(), however often that is called.
 function drawing(canvas, draw) {
   let asked = false, drawn = "";
@@ -114,8 +122,8 @@ function drawAxis(context, width, bottom) {
   const target = (view.end - view.begin) / Math.max(2, (width - kLeft) / 110);
   const power = 10 ** Math.floor(Math.log10(target));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= target);
-  context.fillStyle = "#5b6673";
-  context.strokeStyle = "#e6e9ed";
+  context.fillStyle = theme.faint;
+  context.strokeStyle = theme.grid;
   context.lineWidth = 1;
   context.textAlign = "left";
   for (let time = Math.ceil(view.begin / step) * step; time <= view.end; time += step) {

@@ -82,48 +82,11 @@ const signallers = new Int32Array(firstSignaller[data.events.length]);
 const tasksOfRop = rops.map(() => []);
 for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) tasksOfRop[ropOf(task)].push(task);
 
-// Per event: the task that signals it last; -1: none.
-function lastSignallers(times) {
-  return Int32Array.from(data.events, (_, event) => {
-    let last = -1;
-    for (let i = firstSignaller[event]; i < firstSignaller[event + 1]; ++i)
-      if (last < 0 || times.end[signallers[i]] > times.end[last]) last = signallers[i];
-    return last;
-  });
-}
-
-// Goes back from the task that ends last, each time to what let the task begin: the last signal that it waited for, or the task before it
-// on its vEU. The rTasks of a gang begin together, so any of them may be the one that was waited for.
-function criticalPath(times) {
-  const lastOf = lastSignallers(times);
-  const cause = (task) => {
-    let best = task > laneBegin[laneOf[task]] ? task - 1 : -1;
-    for (const event of waitsOf(task)) {
-      const producer = lastOf[event];
-      if (producer >= 0 && (best < 0 || times.end[producer] > times.end[best])) best = producer;
-    }
-    return best;
-  };
-  let task = -1;
-  for (let other = 0; other < taskCount; ++other) if (task < 0 || times.end[other] > times.end[task]) task = other;
-  const path = [], seen = new Set();
-  while (task >= 0 && !seen.has(task)) {
-    path.push(task);
-    seen.add(task);
-    const rop = ropOf(task);
-    const together = rop >= 0 && rops[rop].gang ? tasksOfRop[rop] : [task];
-    let next = -1;
-    for (const member of together) {
-      const found = cause(member);
-      if (found >= 0 && !(rop >= 0 && rops[rop].gang && ropOf(found) === rop) && (next < 0 || times.end[found] > times.end[next])) next = found;
-    }
-    task = next;
-  }
-  return path.reverse();
-}
-
+// What takes the time and the critical path are found by compiler/cli/time_shares.cpp; the path is pairs of vEU and position in its lane.
 for (const times of timelines) {
-  times.path = criticalPath(times);
+  times.shares = data.shares[times.name];
+  const { path } = times.shares;
+  times.path = path.filter((_, i) => i % 2 === 0).map((veu, i) => laneBegin[veu] + path[2 * i + 1]);
   times.onPath = new Uint8Array(taskCount);
   for (const task of times.path) times.onPath[task] = 1;
   times.span = times.end.reduce((most, end) => Math.max(most, end), 0);
@@ -149,12 +112,17 @@ function bytesText(bytes) {
 }
 const shapeText = (shape) => "[" + shape.join(",") + "]";
 
-// Neighbours get hues far apart; all are light enough for dark letters.
+// A hue for each kind of rOperator, those that take most time first, and grey for kinds behind them. Neighbours of one kind differ a little.
+// All are light enough for dark letters.
+const kHues = 12;
+const kinds = data.shares.planned.kinds;
 const even = CSS.supports("color", "oklch(0.8 0.1 0)");
-const colours = rops.map((_, rop) => {
-  const hue = ((rop * 137.508) % 360).toFixed(1);
-  return even ? `oklch(${rop % 2 ? 0.76 : 0.83} 0.105 ${hue})` : `hsl(${hue} 55% ${rop % 2 ? 68 : 76}%)`;
-});
+function colourOf(kind, shade) {
+  const hue = (250 + kind * 137.508) % 360, colourful = kind < kHues;
+  return even ? `oklch(${0.84 - 0.05 * shade} ${colourful ? 0.1 : 0} ${hue.toFixed(1)})` : `hsl(${hue.toFixed(1)} ${colourful ? 55 : 0}% ${77 - 6 * shade}%)`;
+}
+const colours = [];
+kinds.forEach(({ rops }, kind) => rops.forEach((rop, i) => (colours[rop] = colourOf(kind, i % 3))));
 
 // Of an rTask: its phase's priced bytes. Of an rTask of a gang, whose price is the time of its steps: an equal share.
 function bytesOf(task) {

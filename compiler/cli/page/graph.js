@@ -39,11 +39,16 @@ function fitGraph() {
   graphView.x = -(width / graphView.scale - wide) / 2;
   graphView.y = -height / scaleY() / 2;
 }
-function centreGraph(rop) {
-  graphView.scale = Math.max(graphView.scale, 0.7);
-  graphView.stretch = 1;
-  graphView.x = nodes[rop].column * kColumn + kBoxWidth / 2 - graphCanvas.clientWidth / graphView.scale / 2;
-  graphView.y = nodes[rop].row * kRow - graphCanvas.clientHeight / scaleY() / 2;
+// Shows rOperators, as large as they fit.
+function centreGraph(list) {
+  const least = (of) => list.reduce((low, rop) => Math.min(low, of(nodes[rop])), Infinity), most = (of) => list.reduce((high, rop) => Math.max(high, of(nodes[rop])), -Infinity);
+  const left = least((node) => node.column) * kColumn, right = most((node) => node.column) * kColumn + kBoxWidth;
+  const top = least((node) => node.row) * kRow, bottom = most((node) => node.row) * kRow;
+  const fitted = Math.min(graphCanvas.clientWidth / (right - left + kColumn), graphCanvas.clientHeight / (bottom - top + 2 * kRow));
+  graphView.scale = Math.max(0.04, Math.min(1, fitted));
+  graphView.stretch = Math.max(1, Math.min(1 / graphView.scale, graphCanvas.clientHeight / (bottom - top + 2 * kRow) / graphView.scale));
+  graphView.x = (left + right) / 2 - graphCanvas.clientWidth / graphView.scale / 2;
+  graphView.y = (top + bottom) / 2 - graphCanvas.clientHeight / scaleY() / 2;
 }
 
 const graphDrawing = drawing(graphCanvas, (context, width, height) => {
@@ -57,7 +62,7 @@ const graphDrawing = drawing(graphCanvas, (context, width, height) => {
     for (const other of rop.after) {
       if (nodeX(i) < 0 || nodeX(other) > width) continue;
       const chosen = state.rop === i || state.rop === other, x = nodeX(other) + wide, middle = (x + nodeX(i)) / 2;
-      context.strokeStyle = chosen ? "#0b3d91" : "#aab4bf";
+      context.strokeStyle = chosen ? theme.choice : theme.edge;
       context.lineWidth = chosen ? 2 : 1;
       context.beginPath();
       context.moveTo(x, nodeY(other));
@@ -67,13 +72,13 @@ const graphDrawing = drawing(graphCanvas, (context, width, height) => {
   });
   rops.forEach((rop, i) => {
     if (!inView(i)) return;
-    context.fillStyle = state.matches && !state.matches[i] ? "#e9ecef" : colours[i];
+    context.fillStyle = state.matches && !state.matches[i] ? theme.unmatched : colours[i];
     context.fillRect(nodeX(i), nodeY(i) - high / 2, wide, high);
-    context.strokeStyle = state.rop === i ? "#000" : onPath && onPath[i] > 0 ? "#d0021b" : "#0003";
+    context.strokeStyle = state.rop === i ? theme.ink : onPath && onPath[i] > 0 ? theme.path : theme.edge;
     context.lineWidth = state.rop === i ? 2.5 : 1;
     context.strokeRect(nodeX(i), nodeY(i) - high / 2, wide, high);
     if (high < 11) return;
-    context.fillStyle = "#1d2530";
+    context.fillStyle = theme.letters;
     context.fillText(fitting(rop.name, ((wide - 5) * 11) / letters), nodeX(i) + 3, nodeY(i) + 4);
   });
 });

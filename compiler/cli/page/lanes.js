@@ -23,7 +23,8 @@ function firstAfter(times, lane, time) {
   return low;
 }
 
-function drawLane(context, band, lane, width) {
+// Adds rTasks that are wide enough for a name to `bars`, by rOperator.
+function drawLane(context, band, lane, width, bars) {
   const { times } = band, y = Math.round(yOf(band, lane)), height = Math.max(1, Math.round(yOf(band, lane + 1)) - y);  // whole pixels: no seams
   let filled = kLeft, colour = null;
   for (let task = firstAfter(times, lane, view.begin); task < laneBegin[lane + 1] && times.begin[task] < view.end; ++task) {
@@ -31,12 +32,16 @@ function drawLane(context, band, lane, width) {
     if (rop < 0) continue;
     const left = Math.max(kLeft, xOf(times.begin[task], width)), right = Math.min(width, xOf(times.end[task], width));
     if (right <= filled && right - left < 1) continue;
-    const wanted = state.matches && !state.matches[rop] ? "#e9ecef" : colours[rop];
+    const wanted = state.matches && !state.matches[rop] ? theme.unmatched : colours[rop];
     if (wanted !== colour) context.fillStyle = colour = wanted;
     context.fillRect(left, y, Math.max(right - left < 1 ? 2 : 1, right - left - (right - left > 3 ? 0.5 : 0)), height);
     filled = Math.max(right, left + (right - left < 1 ? 2 : 1));
-    if (height >= 11 && right - left > 30) {
-      context.fillStyle = colour = "#1d2530";
+    if (height < 1.6 * kLetters) {
+      if (right - left < kWide) continue;
+      if (!bars.has(rop)) bars.set(rop, []);
+      bars.get(rop).push({ left, y, width: right - left });
+    } else if (right - left > kNameWide) {
+      context.fillStyle = colour = theme.letters;
       context.fillText(fitting(rops[rop].name, right - left - 4), left + 2, y + height / 2 + 4);
     }
   }
@@ -44,8 +49,51 @@ function drawLane(context, band, lane, width) {
 
 // Lines between lanes, fainter than the tasks, so that the rTasks of one rOperator look like one area.
 function drawSeams(context, band, first, last, width) {
-  context.fillStyle = laneHeight(band) > 9 ? "#fff" : "#ffffff66";
+  context.fillStyle = theme.paper;
+  context.globalAlpha = laneHeight(band) > 9 ? 1 : 0.3;
   for (let lane = first; lane < last; ++lane) context.fillRect(kLeft, Math.round(yOf(band, lane + 1)) - 1, width - kLeft, 1);
+  context.globalAlpha = 1;
+}
+
+// The rTasks of a rOperator that lie on lanes one below the other, over the middle of the widest one's time; the most of them that do.
+function largestArea(bars, high) {
+  const widest = bars.reduce((most, bar) => (bar.width > most.width ? bar : most)), x = widest.left + widest.width / 2;
+  let run = [], most = [];
+  for (const bar of bars) {
+    if (bar.left > x || bar.left + bar.width < x) continue;
+    if (run.length > 0 && bar.y - run[run.length - 1].y > 1.5 * high + 1) run = [];
+    run.push(bar);
+    if (run.length > most.length) most = run;
+  }
+  return { left: Math.max(...most.map((bar) => bar.left)), right: Math.min(...most.map((bar) => bar.left + bar.width)), top: most[0].y, bottom: most[most.length - 1].y + high };
+}
+
+// Where lanes are low, a rOperator has its name once, in its largest area, upwards where that says more. The widest come first, and names
+// do not overlap.
+const kLetters = 11, kWide = 14, kNameWide = 30;  // pixels
+function drawNames(context, band, bars) {
+  const taken = [], areas = [...bars].map(([rop, list]) => ({ rop, ...largestArea(list, laneHeight(band)) }));
+  for (const { rop, left, right, top, bottom } of areas.sort((a, b) => b.right - b.left - (a.right - a.left))) {
+    const width = right - left, middleY = (top + bottom) / 2;
+    const across = width > kNameWide && bottom - top >= kLetters ? fitting(rops[rop].name, width - 4) : "", upwards = width > kWide - 2 ? fitting(rops[rop].name, bottom - top - 8) : "";
+    const turned = !across.includes("/") && upwards.length > across.length, text = turned ? upwards : across;
+    if (!text) continue;
+    const long = context.measureText(text).width;
+    const place = turned ? { left: left + width / 2 - 6, width: 12, top: middleY - long / 2, height: long } : { left, width, top: middleY - 6, height: 12 };
+    const meets = (other) => place.left < other.left + other.width && other.left < place.left + place.width && place.top < other.top + other.height && other.top < place.top + place.height;
+    if (taken.some(meets)) continue;
+    taken.push(place);
+    const matched = !state.matches || state.matches[rop];
+    context.save();
+    context.translate(turned ? left + width / 2 + 4 : left + 2, turned ? middleY + long / 2 : middleY + 4);
+    if (turned) context.rotate(-Math.PI / 2);
+    context.strokeStyle = matched ? colours[rop] : theme.unmatched;
+    context.lineWidth = 3;
+    context.strokeText(text, 0, 0);
+    context.fillStyle = matched ? theme.letters : theme.faint;
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
 }
 
 // The outline of a task, if it is in view.
@@ -66,7 +114,7 @@ const middle = (band, task) => yOf(band, laneOf[task]) + laneHeight(band) / 2;
 
 function drawPath(context, band, width) {
   const { times } = band;
-  context.strokeStyle = "#d0021b";
+  context.strokeStyle = theme.path;
   context.lineWidth = 1;
   context.beginPath();
   times.path.forEach((task, i) => {
@@ -75,7 +123,7 @@ function drawPath(context, band, width) {
     context.lineTo(xOf(times.end[task], width), middle(band, task));
   });
   context.stroke();
-  for (const task of times.path) outline(context, band, task, width, "#d0021b", 1.5);
+  for (const task of times.path) outline(context, band, task, width, theme.path, 1.5);
 }
 
 // Lines from every signal that the chosen rTask waits for; the last signal of each event has a stronger line.
@@ -87,7 +135,8 @@ function drawWaits(context, band, width) {
       if (last < 0 || times.end[signallers[i]] > times.end[last]) last = signallers[i];
     for (let i = firstSignaller[event]; i < firstSignaller[event + 1]; ++i) {
       const from = signallers[i];
-      context.strokeStyle = from === last ? "#0b3d91" : "#0b3d9155";
+      context.strokeStyle = theme.choice;
+      context.globalAlpha = from === last ? 1 : 0.33;
       context.lineWidth = from === last ? 2 : 1;
       context.beginPath();
       context.moveTo(xOf(times.end[from], width), middle(band, from));
@@ -95,13 +144,14 @@ function drawWaits(context, band, width) {
       context.stroke();
     }
   }
-  outline(context, band, task, width, "#000", 2.5);
+  context.globalAlpha = 1;
+  outline(context, band, task, width, theme.ink, 2.5);
 }
 
 const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
   drawAxis(context, width, height - kAxis);
   for (const band of bandsOf(height)) {
-    context.fillStyle = "#1d2530";
+    context.fillStyle = theme.ink;
     context.fillText(titleOf(band), kLeft, band.top - 4);
     context.save();
     context.beginPath();
@@ -109,19 +159,21 @@ const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
     context.clip();
     const first = Math.max(0, Math.floor(shownLanes.begin)), last = Math.min(laneCount, Math.ceil(shownLanes.end));
     const every = 2 ** Math.max(0, Math.ceil(Math.log2(12 / laneHeight(band))));
+    const bars = new Map();
     for (let lane = first; lane < last; ++lane) {
-      drawLane(context, band, lane, width);
+      drawLane(context, band, lane, width, bars);
       if (lane % every !== 0) continue;
-      context.fillStyle = "#5b6673";
+      context.fillStyle = theme.faint;
       context.fillText(`vEU ${lane}`, 2, yOf(band, lane) + Math.min(10, Math.max(8, laneHeight(band) / 2 + 4)));
     }
     context.beginPath();
     context.rect(kLeft, band.top, width - kLeft, band.height);
     context.clip();
     if (laneHeight(band) > 3) drawSeams(context, band, first, last, width);
+    drawNames(context, band, bars);
     if (byId("show-path").checked) drawPath(context, band, width);
     if (state.task >= 0) drawWaits(context, band, width);
-    if (state.hover >= 0) outline(context, band, state.hover, width, "#1d2530", 2);  // in both bands: the same rTask, planned and measured
+    if (state.hover >= 0) outline(context, band, state.hover, width, theme.ink, 2);  // in both bands: the same rTask, planned and measured
     context.restore();
   }
 });
@@ -155,13 +207,25 @@ function zoomLanes(factor, y) {
   const at = shownLanes.begin + (y - band.top) / laneHeight(band);
   const length = Math.max(1, Math.min(laneCount, (shownLanes.end - shownLanes.begin) * factor));
   const share = (at - shownLanes.begin) / (shownLanes.end - shownLanes.begin);
-  shownLanes.begin = Math.max(0, Math.min(at - share * length, laneCount - length));
+  shownLanes.end = shownLanes.begin + length;
+  showLanes(at - share * length);
+}
+function showLanes(begin) {
+  const length = shownLanes.end - shownLanes.begin;
+  shownLanes.begin = Math.max(0, Math.min(begin, laneCount - length));
   shownLanes.end = shownLanes.begin + length;
 }
-function moveLanes(pixels) {
-  const length = shownLanes.end - shownLanes.begin;
-  shownLanes.begin = Math.max(0, Math.min(shownLanes.begin - pixels / laneHeight(bandsOf(lanesCanvas.clientHeight)[0]), laneCount - length));
-  shownLanes.end = shownLanes.begin + length;
+const moveLanes = (pixels) => showLanes(shownLanes.begin - pixels / laneHeight(bandsOf(lanesCanvas.clientHeight)[0]));
+
+// Shows rOperators from the first's begin to the last's end, with some time around them, and of the lanes one that has an rTask of theirs.
+function showInLanes(list) {
+  const times = timelines[0], running = list.filter((rop) => tasksOfRop[rop].length > 0);
+  if (running.length === 0) return;
+  const begin = running.reduce((least, rop) => Math.min(least, times.ropBegin[rop]), Infinity), end = running.reduce((most, rop) => Math.max(most, times.ropEnd[rop]), 0);
+  const around = Math.max(100, running.length > 1 ? (end - begin) / 10 : end - begin);
+  showTime(begin - around, end + around);
+  const lanes = running.flatMap((rop) => tasksOfRop[rop].map((task) => laneOf[task]));
+  if (!lanes.some((lane) => lane >= shownLanes.begin && lane + 1 <= shownLanes.end)) showLanes(lanes[0] - (shownLanes.end - shownLanes.begin) / 2);
 }
 
 follow(lanesCanvas, {

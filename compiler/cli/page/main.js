@@ -35,52 +35,83 @@ function factsOf(task) {
   ];
 }
 
+function element(kind, text, className) {
+  const made = document.createElement(kind);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+function linkTo(text, colour, go) {
+  const button = element("button", undefined, "link");
+  button.type = "button";
+  if (colour) {
+    const swatch = element("span", undefined, "swatch");
+    swatch.style.background = colour;
+    button.append(swatch);
+  }
+  button.append(text);
+  button.addEventListener("click", go);
+  return button;
+}
 function showFacts(heading, facts, colour) {
-  const title = document.createElement("h3"), list = document.createElement("dl");
-  const swatch = document.createElement("span");
-  swatch.className = "swatch";
+  const title = element("h3"), list = element("dl"), swatch = element("span", undefined, "swatch");
   swatch.style.background = colour;
   title.append(swatch, heading);
-  for (const [what, text] of facts) {
-    if (!what) continue;
-    const term = document.createElement("dt"), value = document.createElement("dd");
-    term.textContent = what;
-    value.textContent = text;
-    list.append(term, value);
-  }
+  for (const [what, text] of facts) if (what) list.append(element("dt", what), element("dd", text));
   byId("details").append(title, list);
 }
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const searchFor = (text) => {
+  byId("find").value = text;
+  find(text, true);
+};
 
-// The rOperators that take most time: what to look at first.
-const kMostShown = 10;
-function showOverview() {
-  const hint = document.createElement("p"), times = timelines[0], title = document.createElement("h3"), list = document.createElement("dl");
-  hint.textContent = kNoneChosen;
-  const longest = rops.map((_, rop) => rop).filter((rop) => times.ropOnPath[rop] > 0).sort((a, b) => times.ropOnPath[b] - times.ropOnPath[a]);
-  const running = longest.reduce((sum, rop) => sum + times.ropOnPath[rop], 0);
-  title.textContent = `critical path, ${times.name}`;
-  const line = (what, text, rop) => {
-    const term = document.createElement("dt"), value = document.createElement("dd");
-    term.textContent = what;
-    if (rop === undefined) {
-      value.textContent = text;
-    } else {
-      const button = document.createElement("button"), swatch = document.createElement("span");
-      swatch.className = "swatch";
-      swatch.style.background = colours[rop];
-      button.type = "button";
-      button.className = "link";
-      button.append(swatch, text);
-      button.addEventListener("click", () => goTo(rop));
-      value.append(button);
-    }
-    list.append(term, value);
+// What takes the time, by kind or by layer: the largest first, as many as help.
+const kMostShown = 10, kSharesShown = 30;
+function shareTable(what, key) {
+  const times = timelines[0], all = times.shares, list = all[key];
+  const table = element("table", undefined, "shares"), head = table.createTHead().insertRow(), body = table.createTBody();
+  const planned = new Map(data.shares.planned[key].map((share) => [share.name, share]));
+  const columns = [`by ${what}`, "% of path", "us", ...(measured ? ["planned us"] : []), "% of vEUs"];
+  columns.forEach((title, i) => head.append(element("th", title, i > 0 ? "number" : "")));
+  const line = (name, share, texts) => {
+    const row = body.insertRow(), cell = row.insertCell();
+    cell.append(name);
+    cell.style.setProperty("--share", `${100 * share}%`);
+    for (const text of texts) row.append(element("td", text, "number"));
   };
-  line(us(running), `in ${plural(times.path.filter((task) => ropOf(task) >= 0).length, "rTask")}`);
-  line(us(Math.max(0, times.span - running)), "between them: signals on their way, the next rTask starting");
-  for (const rop of longest.slice(0, kMostShown)) line(us(times.ropOnPath[rop]), rops[rop].name, rop);
+  const textsOf = (share, plan) => [percent(share.critical_share), (share.critical_us).toFixed(2), ...(measured ? [plan.toFixed(2)] : []), percent(share.busy_share)];
+  for (const share of list.slice(0, kSharesShown)) {
+    const colour = what === "kind" && colourOf(kinds.findIndex((kind) => kind.name === share.name), 0);
+    line(linkTo(share.name, colour, () => searchFor(`${what}:${share.name}`)), share.critical_share, textsOf(share, planned.get(share.name)?.critical_us ?? 0));
+  }
+  const rest = list.slice(kSharesShown), sum = (field) => rest.reduce((all, share) => all + share[field], 0);
+  if (rest.length > 0) line(`and ${rest.length} more`, sum("critical_share"), [percent(sum("critical_share")), sum("critical_us").toFixed(2), ...(measured ? [""] : []), percent(sum("busy_share"))]);
+  const between = all.critical_us - all.computing_us, plan = data.shares.planned;
+  line("between rTasks", between / Math.max(1e-9, all.critical_us), [percent(between / Math.max(1e-9, all.critical_us)), between.toFixed(2), ...(measured ? [(plan.critical_us - plan.computing_us).toFixed(2)] : []), ""]);
+  return table;
+}
+
+// What takes the time: what to look at first.
+function showOverview() {
+  const times = timelines[0], longest = rops.map((_, rop) => rop).filter((rop) => times.ropOnPath[rop] > 0).sort((a, b) => times.ropOnPath[b] - times.ropOnPath[a]);
+  const list = element("dl"), { critical_us, computing_us, critical_rtasks } = times.shares;
+  const line = (what, value) => {
+    const place = element("dd");
+    place.append(value);
+    list.append(element("dt", what), place);
+  };
+  for (const rop of longest.slice(0, kMostShown)) line(us(times.ropOnPath[rop]), linkTo(rops[rop].name, colours[rop], () => goTo(rop)));
   if (longest.length > kMostShown) line("", `and ${plural(longest.length - kMostShown, "rOperator")} more, in the table`);
-  byId("details").append(hint, title, list);
+  byId("details").append(
+    element("p", kNoneChosen),
+    element("h3", `critical path, ${times.name}: ${critical_us.toFixed(2)} us`),
+    element("p", `${computing_us.toFixed(2)} us in ${plural(critical_rtasks, "rTask")}; between them signals are on their way and rTasks start`),
+    shareTable("kind", "kinds"),
+    shareTable("layer", "layers"),
+    element("h3", "longest rOperators on it"),
+    list,
+  );
 }
 
 function showDetails() {
@@ -122,16 +153,27 @@ function chooseRop(rop) {
   update();
 }
 function goTo(rop) {
-  const times = timelines[0], length = Math.max(200, spanOf(times, rop) * 3);
-  if (tasksOfRop[rop].length > 0) showTime((times.ropBegin[rop] + times.ropEnd[rop] - length) / 2, (times.ropBegin[rop] + times.ropEnd[rop] + length) / 2);
+  showInLanes([rop]);
   chooseRop(rop);
-  centreGraph(rop);
+  centreGraph([rop]);
 }
 
-function find(text) {
-  const wanted = text.trim().toLowerCase();
-  state.matches = wanted ? words.map((all) => all.includes(wanted)) : null;
-  byId("found").textContent = wanted ? `${state.matches.filter(Boolean).length} of ${rops.length}` : "";
+// kind:NAME and layer:NAME are what the tables of shares have; other texts are parts of names.
+function matchesOf(text) {
+  const wanted = text.trim().toLowerCase(), [, what, name] = /^(kind|layer):(.*)$/.exec(wanted) || [];
+  if (!wanted) return null;
+  const group = what && data.shares.planned[`${what}s`].find((share) => share.name.toLowerCase() === name);
+  return group ? rops.map((_, rop) => group.rops.includes(rop)) : words.map((all) => all.includes(wanted));
+}
+// With `show` the lanes and the graph go to what is found.
+function find(text, show) {
+  state.matches = matchesOf(text);
+  const found = state.matches ? rops.map((_, rop) => rop).filter((rop) => state.matches[rop]) : [];
+  byId("found").textContent = state.matches ? `${found.length} of ${rops.length}` : "";
+  if (show && found.length > 0) {
+    showInLanes(found);
+    centreGraph(found);
+  }
   update();
 }
 function nextMatch() {
@@ -146,7 +188,7 @@ function fromAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const [veu, position] = (said.get("task") || "").split(",").map(Number), rop = Number(said.get("rop") ?? -1);
   byId("find").value = said.get("find") || "";
-  find(byId("find").value);
+  find(byId("find").value, true);
   if (said.has("task") && veu in data.lanes && position >= 0 && position < laneBegin[veu + 1] - laneBegin[veu]) {
     const task = laneBegin[veu] + position;
     if (ropOf(task) >= 0) choose(task);
@@ -166,13 +208,19 @@ byId("controls").addEventListener("submit", (event) => {
   event.preventDefault();
   nextMatch();
 });
-byId("find").addEventListener("input", () => find(byId("find").value));
+byId("find").addEventListener("input", () => find(byId("find").value, true));
 byId("show-path").addEventListener("change", update);
 byId("whole").addEventListener("click", () => {
   showTime(0, wholeSpan);
   shownLanes.begin = 0;
   shownLanes.end = Math.max(1, laneCount);
   graphView.scale = 0;  // fit the window again
+  update();
+});
+kinds.slice(0, kHues).forEach((kind, i) => byId("legend").append(linkTo(kind.name, colourOf(i, 0), () => searchFor(`kind:${kind.name}`))));
+if (kinds.length > kHues) byId("legend").append(element("span", `grey: ${plural(kinds.length - kHues, "kind")} more`));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  readTheme();
   update();
 });
 new ResizeObserver(([header]) => document.documentElement.style.setProperty("--header", `${header.target.offsetHeight}px`)).observe(document.querySelector("header"));
