@@ -117,7 +117,8 @@ void print_head(const CompiledFolder& m) {
     fmt::print("launches    {} on {}, {} of them programmatic dependents\n", plural(m.launches, "kernel"), plural(m.streams, "stream"),
                grouped(m.dependent_launches));
   fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
-  fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
+  const auto in_units = [](double number, const char* unit) { return scaled(number) + (number < 1000 ? " " : "") + unit; };
+  fmt::print("work        {}, {} moved by rTasks\n", in_units(flops, "FLOP"), in_units(bytes, "B"));
   if (const auto narrow = std::count_if(m.rops.begin(), m.rops.end(), [](const auto& rop) { return bytes_of(rop.dtype) == 2; }); narrow > 0)
     fmt::print("activations {} of {} rOperators' results lie in 16 bits; RESULT says which\n", grouped(narrow),
                grouped(static_cast<int64_t>(m.rops.size())));

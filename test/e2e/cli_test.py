@@ -285,7 +285,7 @@ def test_inspect_shows_the_work_of_a_gang(tamp):
     gangs = [rop for rop in json.loads((tamp.folder / "out" / "lstm.rprogram.json").read_text())["rops"] if rop["rkernel"].startswith("recurrent_gang")]
     assert len(gangs) == 1 and gangs[0]["flops"] in (2 * steps * 4 * hidden * (size + hidden), 2 * steps * 4 * hidden * hidden), gangs
     assert gangs[0]["bytes"] > 0 and gangs[0]["weight_bytes"] >= 4 * 4 * hidden * hidden, gangs
-    assert "work        0FLOP" not in tamp("inspect", "out").stdout
+    assert "work        0 FLOP" not in tamp("inspect", "out").stdout
 
 
 # --- compile ---------------------------------------------------------------------------------------------------------

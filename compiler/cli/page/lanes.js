@@ -74,10 +74,11 @@ const kLetters = 11, kWide = 14, kNameWide = 30;  // pixels
 function drawNames(context, band, bars) {
   const taken = [], areas = [...bars].map(([rop, list]) => ({ rop, ...largestArea(list, laneHeight(band)) }));
   for (const { rop, left, right, top, bottom } of areas.sort((a, b) => b.right - b.left - (a.right - a.left))) {
-    const width = right - left, middleY = (top + bottom) / 2;
+    const width = right - left;
     const across = width > kNameWide && bottom - top >= kLetters ? fitting(rops[rop].name, width - 4) : "", upwards = width > kWide - 2 ? fitting(rops[rop].name, bottom - top - 8) : "";
     const turned = !across.includes("/") && upwards.length > across.length, text = turned ? upwards : across;
     if (!text) continue;
+    const high = laneHeight(band), middleY = turned ? (top + bottom) / 2 : top + (Math.floor(Math.round((bottom - top) / high - 1) / 2) + 0.5) * high;  // in a lane, not between two
     const long = context.measureText(text).width;
     const place = turned ? { left: left + width / 2 - 6, width: 12, top: middleY - long / 2, height: long } : { left, width, top: middleY - 6, height: 12 };
     const meets = (other) => place.left < other.left + other.width && other.left < place.left + place.width && place.top < other.top + other.height && other.top < place.top + place.height;
@@ -219,9 +220,10 @@ const moveLanes = (pixels) => showLanes(shownLanes.begin - pixels / laneHeight(b
 
 // Shows rOperators from the first's begin to the last's end, with some time around them, and of the lanes one that has an rTask of theirs.
 function showInLanes(list) {
-  const times = timelines[0], running = list.filter((rop) => tasksOfRop[rop].length > 0);
+  const running = list.filter((rop) => tasksOfRop[rop].length > 0);
   if (running.length === 0) return;
-  const begin = running.reduce((least, rop) => Math.min(least, times.ropBegin[rop]), Infinity), end = running.reduce((most, rop) => Math.max(most, times.ropEnd[rop]), 0);
+  const spans = timelines.flatMap((times) => running.map((rop) => [times.ropBegin[rop], times.ropEnd[rop]]));
+  const begin = spans.reduce((least, span) => Math.min(least, span[0]), Infinity), end = spans.reduce((most, span) => Math.max(most, span[1]), 0);
   const around = Math.max(100, running.length > 1 ? (end - begin) / 10 : end - begin);
   showTime(begin - around, end + around);
   const lanes = running.flatMap((rop) => tasksOfRop[rop].map((task) => laneOf[task]));
