@@ -57,7 +57,7 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
 // The optimiser level that is fastest in all on the stand-in. For squeezenet1_0 (0.7 GFLOP) the build takes 5.8 s with -Og and 8.0 s with
 // -O1, the run 8.6 and 6.3 s. -O2 makes a network's build 3 to 5 s longer and that run 0.7 s shorter.
 const char* level_for(const CompiledFolder& model, const RunOptions& options) {
-  constexpr double kSomeFlops = 3e8, kMuchFlops = 4e9;
+  constexpr double kSomeFlops = 2.5e8, kMuchFlops = 3.5e9;
   double flops = 0;
   for (const CompiledFolder::ROperatorLine& rop : model.rops) flops += rop.flops;
   flops *= static_cast<double>(options.repeat) * static_cast<double>(options.instances);
