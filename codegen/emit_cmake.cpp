@@ -28,7 +28,7 @@ std::string cmake_text(const Plan& plan) {
   w.line("target_compile_definitions({} PRIVATE TAMP_WEIGHTS_FOLDER=\"${{CMAKE_CURRENT_SOURCE_DIR}}/\")", name);
   w.line("set_target_properties({0} PROPERTIES POSITION_INDEPENDENT_CODE ON PUBLIC_HEADER ${{CMAKE_CURRENT_SOURCE_DIR}}/{0}.h)", name);
   w.line("if(TAMP_CUDA_ON_CPU)");
-  w.line("  target_compile_features({} PUBLIC cxx_std_20)", name);
+  w.line("  target_compile_features({} PRIVATE cxx_std_20)", name);
   w.line("  target_compile_definitions({} PUBLIC TAMP_CUDA_ON_CPU)", name);
   w.line("  target_include_directories({} PUBLIC $<BUILD_INTERFACE:${{TAMP_CUDA_ON_CPU}}>)", name);
   w.line("  target_link_libraries({} PUBLIC Boost::context)", name);

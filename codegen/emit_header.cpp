@@ -30,13 +30,12 @@ void emit_class(SourceWriter& w, const std::string& name) {
   w.verbatim(model);
   w.open("struct Api");
   w.line("using Context = {}_context;", name);
-  for (const char* function : {"create", "run", "run_dlpack", "status", "message", "destroy", "info"})
+  for (const char* function : {"create", "run", "run_dlpack", "status", "message", "destroy", "info", "input_index", "output_index"})
     w.line("static constexpr auto {0} = &{1}_{0};", function, name);
   w.close(";");
   w.blank();
   w.line("#if defined(__cpp_lib_span)");
-  w.line("using tamp_cpp::Input;");
-  w.line("using tamp_cpp::Output;");
+  for (const char* type : {"Input", "Output", "NamedInput", "NamedOutput"}) w.line("using tamp_cpp::{};", type);
   w.line("#endif");
   w.blank();
   w.line("// model.run({{input}}, {{output}}, stream), check(), info(): see ModelOf above. Can be moved.");
@@ -119,6 +118,9 @@ std::string header_text(const Plan& plan) {
   w.line("int {}_output_count(void);", name);
   w.line("const tamp_port* {}_inputs(void);", name);
   w.line("const tamp_port* {}_outputs(void);", name);
+  w.line("/* The index of the input or output that has this name in the ONNX model; -1 if none has. */");
+  w.line("int {}_input_index(const char* name);", name);
+  w.line("int {}_output_index(const char* name);", name);
   w.line("/* What the program is: version, vDevice, precision, inputs and outputs. */");
   w.line("const tamp_info* {}_info(void);", name);
   w.line("#if defined(TAMP_TRACE) /* a build for looking inside: time stamps of the last run, see the end of {}.cu */", name);

@@ -184,6 +184,10 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("int {}_output_count(void) {{ return {}; }}", name, graph.outputs.size());
   w.line("const tamp_port* {0}_inputs(void) {{ return {0}_detail::kInputs; }}", name);
   w.line("const tamp_port* {0}_outputs(void) {{ return {0}_detail::kOutputs; }}", name);
+  w.line("int {0}_input_index(const char* name) {{ return detail_of_{0}::index_of({0}_detail::kInputs, {1}, name); }}", name,
+         graph.inputs.size());
+  w.line("int {0}_output_index(const char* name) {{ return detail_of_{0}::index_of({0}_detail::kOutputs, {1}, name); }}", name,
+         graph.outputs.size());
   w.line("const tamp_info* {0}_info(void) {{ return &{0}_detail::kInfo; }}", name);
   w.line("#if defined(TAMP_TRACE)");
   w.line("// Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.");

@@ -23,7 +23,7 @@
 //      386  the kernel
 //      409  device code, as it stands in tamp's kernels/
 //     3570  host runtime, as it stands in tamp's runtime_stub/host/
-//     4534  host
+//     4541  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
@@ -2369,7 +2369,7 @@ RK_PRAGMA(unroll)
 
 // >>> kernels/product/gemv_of_rows.cuh
 // The product of gemv.cuh with all rows in shared memory at once, which is faster than in pieces, and with rows that each rTask makes of
-// its operands for itself (PrologueMatMul, compiler/ir/ops.h), so that there is no level of the program for them:
+// its operands for itself (gemv_of_rows.h), so that there is no level of the program for them:
 //   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
 //   x[m][k] = f(in0[m][k], in1[m][k], ..), less the row's mean where NORM is kGemvCentred
 //   factor[m] = 1 / sqrt(mean over k of x[m][k]^2 + epsilon); 1 where NORM is kGemvAsIs
@@ -4296,6 +4296,13 @@ inline tamp_status check_overlaps(Instance& instance, const void* const* inputs,
   return TAMP_OK;
 }
 
+inline int index_of(const tamp_port* ports, int count, const char* name) {
+  for (int i = 0; i < count && name != nullptr; ++i) {
+    if (std::strcmp(ports[i].name, name) == 0) return i;
+  }
+  return -1;
+}
+
 inline tamp_status run(Instance* instance, const void* const* inputs, void* const* outputs, cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const Model& model = *instance->model;
@@ -4543,7 +4550,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x2ef1ee22d51f8c83ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xf0de4bb3274e917eull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");
@@ -4596,6 +4603,8 @@ extern "C" {
   int mnist_mlp_output_count(void) { return 1; }
   const tamp_port* mnist_mlp_inputs(void) { return mnist_mlp_detail::kInputs; }
   const tamp_port* mnist_mlp_outputs(void) { return mnist_mlp_detail::kOutputs; }
+  int mnist_mlp_input_index(const char* name) { return detail_of_mnist_mlp::index_of(mnist_mlp_detail::kInputs, 1, name); }
+  int mnist_mlp_output_index(const char* name) { return detail_of_mnist_mlp::index_of(mnist_mlp_detail::kOutputs, 1, name); }
   const tamp_info* mnist_mlp_info(void) { return &mnist_mlp_detail::kInfo; }
   #if defined(TAMP_TRACE)
   // Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.

@@ -7,11 +7,9 @@
 // memory is cuda_on_cpu::shared_memory() alone. `__noinline__` is left undefined because libstdc++ uses that name.
 #pragma once
 
-#ifndef __cplusplus
 #include "cuda_runtime_api.h"
-#else
 
-#include "cpu_host.h"
+#if defined(__cplusplus) && __cplusplus > 201703L
 #include "cpu_warp.h"
 
 // After the standard headers, which must not see these macros.

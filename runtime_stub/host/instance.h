@@ -320,6 +320,13 @@ inline tamp_status check_overlaps(Instance& instance, const void* const* inputs,
   return TAMP_OK;
 }
 
+inline int index_of(const tamp_port* ports, int count, const char* name) {
+  for (int i = 0; i < count && name != nullptr; ++i) {
+    if (std::strcmp(ports[i].name, name) == 0) return i;
+  }
+  return -1;
+}
+
 inline tamp_status run(Instance* instance, const void* const* inputs, void* const* outputs, cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const Model& model = *instance->model;

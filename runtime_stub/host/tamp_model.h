@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -54,6 +55,15 @@ struct Memory {
 };
 using Input = Memory<const void*>;
 using Output = Memory<void*>;
+
+// The same with the name that the ONNX model has for it: {"ids", ids}.
+template <class Pointer>
+struct Named {
+  std::string_view name;
+  Memory<Pointer> memory;
+};
+using NamedInput = Named<const void*>;
+using NamedOutput = Named<void*>;
 
 template <class Pointer>
 bool is_of_type(const Memory<Pointer>& given, const tamp_port& port) {
@@ -107,6 +117,15 @@ class ModelOf {
   }
 
   static const tamp_info& info() { return *Api::info(); }
+  // By their names in the ONNX model, as any kind of text; -1 if none has that name.
+  template <class Text>
+  static int input_index(const Text& name) {
+    return Api::input_index(std::string(name).c_str());
+  }
+  template <class Text>
+  static int output_index(const Text& name) {
+    return Api::output_index(std::string(name).c_str());
+  }
 
   // Asynchronous, like all runs. Device pointers, 16-byte aligned, in the order listed above.
   void run(const void* const* inputs, void* const* outputs, cudaStream_t stream = nullptr) {
@@ -122,6 +141,15 @@ class ModelOf {
     const std::vector<const void*> from = pointers("input", inputs, info().inputs, info().input_count);
     const std::vector<void*> to = pointers("output", outputs, info().outputs, info().output_count);
     run(from.data(), to.data(), stream);
+  }
+
+  // By their names, in any order: run({{"ids", ids}, {"mask", mask}}, {{"scores", scores}}, stream).
+  void run(std::initializer_list<NamedInput> inputs, std::initializer_list<NamedOutput> outputs, cudaStream_t stream = nullptr) {
+    run(std::span<const NamedInput>(inputs.begin(), inputs.size()), std::span<const NamedOutput>(outputs.begin(), outputs.size()), stream);
+  }
+  void run(std::span<const NamedInput> inputs, std::span<const NamedOutput> outputs, cudaStream_t stream = nullptr) {
+    run(in_order("input", inputs, info().inputs, info().input_count), in_order("output", outputs, info().outputs, info().output_count),
+        stream);
   }
 #endif
 
@@ -164,6 +192,20 @@ class ModelOf {
       const std::string wrong = misfit(memory, port);
       if (!wrong.empty()) fail(std::string(what) + " '" + port.name + "': " + wrong);
       out.push_back(memory.data);
+    }
+    return out;
+  }
+
+  template <class Pointer>
+  static std::vector<Memory<Pointer>> in_order(const char* what, std::span<const Named<Pointer>> given, const tamp_port* ports,
+                                               int32_t count) {
+    require_count(what, given.size(), count);
+    std::vector<Memory<Pointer>> out;
+    for (int32_t i = 0; i < count; ++i) {
+      std::size_t at = 0;
+      while (at < given.size() && given[at].name != ports[i].name) ++at;
+      if (at == given.size()) fail(std::string(what) + " '" + ports[i].name + "' is not among those that are given");
+      out.push_back(given[at].memory);
     }
     return out;
   }

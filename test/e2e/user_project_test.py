@@ -127,11 +127,13 @@ def test_missing_and_foreign_weights_are_errors_not_crashes(tamp):
         assert done.returncode == 1 and says in done.stderr and "mnist_mlp.weights" in done.stderr, f"{says}: {done.returncode} {done.stderr}"
 
 
-def test_the_header_is_c_as_well(tamp):
+def test_the_header_is_c_and_old_cpp_as_well(tamp):
     (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
     tamp("compile", "relu.onnx", "-o", "out")
     (tamp.folder / "main.c").write_text('#include "relu.h"\nint main(void) { return relu_create(0, 0) == TAMP_OK; }\n')
     run("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "out", "main.c", cwd=tamp.folder)
+    (tamp.folder / "main.cpp").write_text('#include <cuda_runtime.h>\n#include "relu.h"\nint main() { return relu::Model::input_index("x"); }\n')
+    run("g++", "-std=c++11", *STRICT, "-pedantic", "-fsyntax-only", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "out", "main.cpp", cwd=tamp.folder)
 
 
 # What dlpack.h declares.
@@ -154,9 +156,31 @@ target_compile_options(in_c PRIVATE -Wall -Wextra -Werror -pedantic)
 target_link_libraries(in_c PRIVATE nine)
 add_executable(in_cpp main.cpp)
 target_compile_options(in_cpp PRIVATE -Wall -Wextra -Werror)
+target_compile_features(in_cpp PRIVATE cxx_std_20)
 target_link_libraries(in_cpp PRIVATE nine)
+add_executable(in_cpp14 cpp14.cpp)
+target_compile_options(in_cpp14 PRIVATE -Wall -Wextra -Werror)
+set_target_properties(in_cpp14 PROPERTIES CXX_STANDARD 14)
+target_link_libraries(in_cpp14 PRIVATE nine)
 """)
     (tamp.folder / "dlpack.h").write_text(DLPACK)
+    (tamp.folder / "cpp14.cpp").write_text("""#include "nine.h"
+#if __cplusplus != 201402L
+#error "the model's target changes the standard of who links it"
+#endif
+int main() {
+  nine::Model model;
+  float *x = nullptr, *y = nullptr;
+  if (cudaMalloc(&x, 96) != cudaSuccess || cudaMalloc(&y, 96) != cudaSuccess) return 1;
+  x[0] = 7;
+  const void* inputs[] = {x};
+  void* outputs[] = {y};
+  model.run(inputs, outputs);
+  cudaDeviceSynchronize();
+  model.check();
+  return y[0] == 7 && model.input_index(std::string("x")) == 0 && model.output_index("x") == -1 ? 0 : 1;
+}
+""")
     (tamp.folder / "main.c").write_text("""#include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
@@ -193,6 +217,7 @@ int main(void) {
   CHECK(strcmp(info->tamp, "VERSION") == 0 && strcmp(info->name, "nine") == 0 && strcmp(info->vdevice, "cpu") == 0);
   CHECK(strcmp(info->precision, "fp32") == 0 && info->batch == 1 && info->input_count == 1 && info->output_count == 1);
   CHECK(info->inputs == port && info->outputs == nine_outputs() && info->structure != 0);
+  CHECK(nine_input_index("x") == 0 && nine_input_index("y") == -1 && nine_input_index(NULL) == -1 && nine_output_index("y") == 0);
   float x[24], y[24];
   for (int i = 0; i < 24; ++i) x[i] = (float)(i - 12);
   void *in = NULL, *out = NULL;
@@ -293,6 +318,10 @@ bool spans_are_checked_and_models_move() {
   good = good && refuses(std::as_bytes(in).first(95), out, "input 'x': 95 bytes, wanted 96");
   good = good && throws([&] { model.run({in, in}, {out}); }, "2 inputs, wanted 1");
   good = good && throws([&] { model.run({in}, {}); }, "0 outputs, wanted 1");
+  model.run({{"x", in}}, {{"y", out}});
+  good = good && is_right() && model.input_index(std::string_view("x")) == 0;
+  good = good && throws([&] { model.run({{"z", in}}, {{"y", out}}); }, "nine: input 'x' is not among those that are given");
+  good = good && throws([&] { model.run({{"x", in}, {"x", in}}, {{"y", out}}); }, "2 inputs, wanted 1");
   nine::Model moved(std::move(model));
   good = good && model.get() == nullptr && throws([&] { model.run({in}, {out}); }, "nine: this Model was moved from") && throws([&] { model.check(); }, "moved");
   model = std::move(moved);
@@ -325,6 +354,7 @@ int main() {
     run("cmake", "--build", "build", cwd=tamp.folder)
     run("build/in_c", cwd=tamp.folder)
     run("build/in_cpp", cwd=tamp.folder)
+    run("build/in_cpp14", cwd=tamp.folder)
 
 
 class Capsule:
@@ -490,9 +520,8 @@ int main() {
     const void* inputs[] = {x, place, keys, values};
     void* outputs[] = {y, keys, values};
     model.run(inputs, outputs);
-    const void* apart_inputs[] = {x, place, apart[0], apart[1]};
-    void* apart_outputs[] = {apart_y, apart[2], apart[3]};
-    model.run(apart_inputs, apart_outputs);
+    model.run({{"cache_v", std::span(apart[1])}, {"cache_k", std::span(apart[0])}, {"place", std::span(place)}, {"x", std::span(x)}},
+              {{"values", std::span(apart[3])}, {"keys", std::span(apart[2])}, {"y", std::span(apart_y)}});
     cudaDeviceSynchronize();
     model.check();
     std::memcpy(apart[0], apart[2], sizeof apart[0]);
