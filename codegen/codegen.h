@@ -53,8 +53,10 @@ std::vector<std::string> file_names(const EmitOptions& options);
 // changes nothing.
 void check_output(const std::string& folder, const EmitOptions& options);
 
+using FileSizes = std::vector<std::pair<std::string, int64_t>>;  // name, bytes
+
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
-void emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
+FileSizes emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
 
 // A weights file for programs of one structure (Plan::structure).
 struct PackedWeights {
@@ -69,8 +71,8 @@ std::optional<uint64_t> structure_of_weights(const std::string& path);
 // Replaces NAME.weights of a folder that check_output accepts, and updates NAME.rprogram.json with the new weights and `options.origin`.
 void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder);
 
-// The names and sizes of the files that emit() would write; writes nothing.
-std::vector<std::pair<std::string, int64_t>> emitted_files(const RProgram& program, const EmitOptions& options);
+// The files that emit() would write; writes nothing.
+FileSizes emitted_files(const RProgram& program, const EmitOptions& options);
 
 // Lanes of rTasks of `program`, not necessarily the program's own, as a table that its interpreter runs in their place
 // (runtime_stub/host/stages.h). The table is words of 4 bytes. A header of 4: number of words, number of events, the word where the rows

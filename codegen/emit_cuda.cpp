@@ -124,6 +124,12 @@ void require_embeddable(const RProgram& program, const EmitOptions& options) {
                   bytes_text(program.weight_bytes), bytes_text(kMostEmbeddedBytes), options.name));
 }
 
+FileSizes sizes_of(const std::vector<OutputFile>& files) {
+  FileSizes sizes;
+  for (const OutputFile& file : files) sizes.emplace_back(file.name, static_cast<int64_t>(file.begin.size() + file.rest.size()));
+  return sizes;
+}
+
 // Calls `use` with all files; their texts live as long as the call.
 template <class Use>
 void with_files(const RProgram& program, const EmitOptions& options, const Use& use) {
@@ -190,18 +196,21 @@ std::vector<std::string> file_names(const EmitOptions& options) {
 
 void check_output(const std::string& folder, const EmitOptions& options) { check_folder(folder, options.name, file_names(options)); }
 
-void emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
+FileSizes emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
   require_embeddable(program, options);
   check_output(folder, options);
-  with_files(program, options, [&](const std::vector<OutputFile>& files) { write_folder(folder, files); });
+  FileSizes sizes;
+  with_files(program, options, [&](const std::vector<OutputFile>& files) {
+    write_folder(folder, files);
+    sizes = sizes_of(files);
+  });
+  return sizes;
 }
 
-std::vector<std::pair<std::string, int64_t>> emitted_files(const RProgram& program, const EmitOptions& options) {
+FileSizes emitted_files(const RProgram& program, const EmitOptions& options) {
   require_embeddable(program, options);
-  std::vector<std::pair<std::string, int64_t>> sizes;
-  with_files(program, options, [&](const std::vector<OutputFile>& files) {
-    for (const OutputFile& file : files) sizes.emplace_back(file.name, static_cast<int64_t>(file.begin.size() + file.rest.size()));
-  });
+  FileSizes sizes;
+  with_files(program, options, [&](const std::vector<OutputFile>& files) { sizes = sizes_of(files); });
   return sizes;
 }
 

@@ -12,6 +12,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_stages.h"
+#include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/standard_input.h"
 #include "compiler/cli/table.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct CompileArguments {
   std::string model, output, name, dump, depfile, save_schedule, refusals;
-  bool embed_weights = false, dry_run = false;
+  bool embed_weights = false, dry_run = false, as_json = false;
   ModelArguments options;
 };
 
@@ -113,8 +114,7 @@ void require_whole_model() {
 }
 
 // For --dry-run: each file, its size where that is known, and whether it replaces an existing file.
-void print_files(const CompileArguments& arguments, const std::string& name, const RProgram& program,
-                 const codegen::EmitOptions& emitting) {
+void print_files(const CompileArguments& arguments, const std::string& name, const codegen::FileSizes& sizes) {
   namespace fs = std::filesystem;
   using Align = Table::Align;
   Table table({{"WOULD WRITE", Align::left, 400}, {"BYTES", Align::right}, {""}});
@@ -122,7 +122,7 @@ void print_files(const CompileArguments& arguments, const std::string& name, con
     std::error_code ignored;
     table.row({printable(path.string(), 400), bytes, fs::exists(path, ignored) ? "replaces it" : "new"});
   };
-  for (const auto& [file, bytes] : codegen::emitted_files(program, emitting)) row(fs::path(arguments.output) / file, grouped(bytes));
+  for (const auto& [file, bytes] : sizes) row(fs::path(arguments.output) / file, grouped(bytes));
   for (const std::string& file : {arguments.depfile, arguments.save_schedule, arguments.dump}) {
     if (!file.empty()) row(file, "");
   }
@@ -130,14 +130,29 @@ void print_files(const CompileArguments& arguments, const std::string& name, con
   spdlog::info("{}: nothing is written (--dry-run)", name);
 }
 
-// Writes the reasons of `error` as a JSON array. A reason that is not about one thing of a model has no other fields.
-void write_refusals(const std::string& path, const Error& error) {
+// For --json: the files with their sizes, and what NAME.rprogram.json says of the program as a whole.
+void print_as_json(const CompileArguments& arguments, const codegen::FileSizes& sizes, const std::string& rprogram) {
+  const auto all = nlohmann::ordered_json::parse(rprogram);
+  nlohmann::ordered_json out, files = nlohmann::ordered_json::array();
+  for (const char* field : {"name", "source", "tamp", "options", "vdevice", "precision", "policy", "execution", "estimated_us",
+                            "arena_bytes", "weight_bytes", "structure", "inputs", "outputs", "waits"})
+    out[field] = all.at(field);
+  for (const char* list : {"rops", "launches"}) out[list] = all.at(list).size();
+  for (const auto& [file, bytes] : sizes)
+    files.push_back({{"path", (std::filesystem::path(arguments.output) / file).string()}, {"bytes", bytes}});
+  out["files"] = files;
+  out["dry_run"] = arguments.dry_run;
+  print_json(out);
+}
+
+// The reasons of `error` as a JSON array. A reason that is not about one thing of a model has no other fields.
+nlohmann::ordered_json refusals_json(const Error& error) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  if (error.code() != ExitCode::unsupported) return list;
   std::vector<Refusal> refusals = error.refusals();
   if (refusals.empty()) refusals.push_back({"", "", error.what()});
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Refusal& refusal : refusals) list.push_back({{"node", refusal.node}, {"operator", refusal.op}, {"reason", refusal.reason}});
-  // Names are bytes of the file, which need not be text.
-  write_text(path, list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  return list;
 }
 
 ExitCode compile_to_folder(CompileArguments arguments) {
@@ -169,12 +184,17 @@ ExitCode compile_to_folder(CompileArguments arguments) {
   add_schedule(compiled.program, emitting);
   const Progress progress("writes " + printable(arguments.output));
   if (arguments.dry_run) {
-    print_files(arguments, name, compiled.program, emitting);
+    const codegen::FileSizes sizes = codegen::emitted_files(compiled.program, emitting);
+    if (arguments.as_json)
+      print_as_json(arguments, sizes, codegen::rprogram_text(compiled.program, emitting));
+    else
+      print_files(arguments, name, sizes);
     return ExitCode::ok;
   }
-  codegen::emit(compiled.program, emitting, arguments.output);
+  const codegen::FileSizes sizes = codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, depfile);
   if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
+  if (arguments.as_json) print_as_json(arguments, sizes, read_text(std::filesystem::path(arguments.output) / sizes.back().first));
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
 }
@@ -183,8 +203,11 @@ ExitCode compile_model(const CompileArguments& arguments) {
   try {
     return compile_to_folder(arguments);
   } catch (const Error& error) {
-    if (!arguments.refusals.empty() && !arguments.dry_run && error.code() == ExitCode::unsupported)
-      write_refusals(arguments.refusals, error);
+    const nlohmann::ordered_json refusals = refusals_json(error);
+    if (arguments.as_json) print_json({{"error", error.what()}, {"exit_code", static_cast<int>(error.code())}, {"refusals", refusals}});
+    // Names are bytes of the file, which need not be text.
+    if (!arguments.refusals.empty() && !arguments.dry_run && !refusals.empty())
+      write_text(arguments.refusals, refusals.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     throw;
   }
 }
@@ -211,6 +234,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
       ->option_text("NAME");
   command->add_flag("--dry-run", arguments->dry_run, "Do all but writing, and list what would be written");
+  command->add_flag("--json", arguments->as_json, "Print what was written as JSON, or the error (docs/reference/json.md)");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);

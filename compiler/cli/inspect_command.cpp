@@ -258,7 +258,13 @@ ExitCode inspect_folder(const CompiledFolder& m, bool all) {
 template <class Ports>
 ordered_json model_ports_json(const Ports& ports) {
   ordered_json out = ordered_json::array();
-  for (const auto& port : ports) out.push_back({{"name", port.name}, {"type", port.type}, {"shape", port.shape}});
+  for (const auto& port : ports) {
+    ordered_json shape;
+    if (port.dims) shape = ordered_json::array();
+    for (const frontend::DeclaredDim& dim : port.dims.value_or(std::vector<frontend::DeclaredDim>()))
+      shape.push_back(dim.symbol.empty() ? ordered_json(dim.extent) : ordered_json(dim.symbol));
+    out.push_back({{"name", port.name}, {"dtype", port.type}, {"shape", shape}});
+  }
   return out;
 }
 
@@ -270,24 +276,30 @@ ordered_json folder_ports_json(const std::vector<Port>& ports) {
 
 ExitCode inspect_model_as_json(const std::string& path, const ModelArguments& arguments) {
   const frontend::ModelSummary model = frontend::summarize_onnx(path);
-  const std::vector<std::string> refusals = refusals_of(path, model, arguments);
   ordered_json opsets = ordered_json::object(), operators = ordered_json::object();
   for (const auto& [domain, version] : model.opsets) opsets[domain.empty() ? "ai.onnx" : domain] = version;
   for (const auto& [name, count] : model.histogram) operators[name] = count;
-  print_json({{"model", file_name(path)},
-              {"producer", model.producer},
-              {"ir_version", model.ir_version},
-              {"opsets", opsets},
-              {"inputs", model_ports_json(model.inputs)},
-              {"outputs", model_ports_json(model.outputs)},
-              {"parameters", model.parameters},
-              {"parameter_bytes", model.parameter_bytes},
-              {"nodes", model.nodes},
-              {"operators", operators},
-              {"missing_weights", model.missing_file},
-              {"supported", refusals.empty()},
-              {"not_supported", refusals}});
-  return refusals.empty() ? ExitCode::ok : ExitCode::unsupported;
+  ordered_json out = {{"model", file_name(path)},
+                      {"producer", model.producer},
+                      {"ir_version", model.ir_version},
+                      {"opsets", opsets},
+                      {"inputs", model_ports_json(model.inputs)},
+                      {"outputs", model_ports_json(model.outputs)},
+                      {"parameters", model.parameters},
+                      {"parameter_bytes", model.parameter_bytes},
+                      {"nodes", model.nodes},
+                      {"operators", operators},
+                      {"missing_weights", model.missing_file}};
+  try {
+    const std::vector<std::string> refusals = refusals_of(path, model, arguments);
+    out.update({{"supported", refusals.empty()}, {"not_supported", refusals}});
+    print_json(out);
+    return refusals.empty() ? ExitCode::ok : ExitCode::unsupported;
+  } catch (const Error& error) {  // as for a symbol without a value
+    out["error"] = error.what();
+    print_json(out);
+    throw;
+  }
 }
 
 ExitCode inspect_folder_as_json(const CompiledFolder& m) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "compiler/frontend/declared_types.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ops/ops.h"
 
@@ -29,7 +31,8 @@ Graph read_onnx(const std::string& path, const ReadOptions& options);
 // What `tamp inspect MODEL.onnx` prints; works for models that cannot be compiled.
 struct ModelSummary {
   struct Port {
-    std::string name, type, shape;  // shape as text, with symbols
+    std::string name, type, shape;                 // shape as text, with symbols
+    std::optional<std::vector<DeclaredDim>> dims;  // none: of unknown rank, or no tensor
   };
   int64_t ir_version = 0;
   std::vector<std::pair<std::string, int64_t>> opsets;  // domain, version

@@ -28,6 +28,7 @@ ModelSummary::Port port_of(const onnx::ValueInfoProto& value) {
   port.type = type.kind != "tensor" ? type.kind : dtype ? name_of(*dtype) : onnx_type_name(type.element_type);
   if (port.type.empty()) port.type = "no type";
   port.shape = type.kind == "tensor" ? dims_text(type) : "";
+  port.dims = type.dims;
   return port;
 }
 

@@ -127,8 +127,9 @@ def test_what_is_not_supported_as_data(tamp):
     made = m.model(nodes, initializers=[m.constant("c", True, bool), m.constant("s", [1, 2])])
     made.opset_import.append(helper.make_opsetid("com.example", 1))
     (tamp.folder / "odd.onnx").write_bytes(made.SerializeToString())
-    tamp("compile", "odd.onnx", "-o", "out", "--refusals", "odd.json", code=2)
+    said = json.loads(tamp("compile", "odd.onnx", "-o", "out", "--refusals", "odd.json", "--json", code=2, error=False).stdout)
     found = json.loads((tamp.folder / "odd.json").read_text())
+    assert said["refusals"] == found and said["exit_code"] == 2 and "'first' (com.example.Frobnicate" in said["error"], said
     assert [(one["node"], one["operator"]) for one in found[:2]] == [("first", "com.example.Frobnicate"), ("in Untangle", "Untangle")], found
     assert all(one["reason"] and "odd.onnx" not in one["reason"] and "node #" not in one["reason"] for one in found), found
     relu(tamp)
@@ -136,7 +137,8 @@ def test_what_is_not_supported_as_data(tamp):
     found = json.loads((tamp.folder / "t4.json").read_text())
     assert len(found) == 1 and found[0]["node"] == found[0]["operator"] == "" and "vDevice 't4' has no tf32" in found[0]["reason"], found
     tamp("compile", "relu.onnx", "-o", "out", "--refusals", "none.json")
-    tamp("compile", "missing.onnx", "-o", "out", "--refusals", "none.json", code=1)
+    said = json.loads(tamp("compile", "missing.onnx", "-o", "nothing", "--refusals", "none.json", "--json", code=1, error=False).stdout)
+    assert said["refusals"] == [] and said["exit_code"] == 1 and "missing.onnx: cannot open" in said["error"], said
     assert not (tamp.folder / "none.json").exists()
 
 
@@ -375,8 +377,11 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(tamp):
     before = sorted(tamp.folder.iterdir())
     words = ["compile", "relu.onnx", "-o", "out", "--vdevice", "h200", "--save-schedule", "s.json"]
     listed = tamp(*words, "--dry-run", "--dump", "stages", "--depfile", "d").stdout.splitlines()
+    planned = json.loads(tamp(*words, "--dry-run", "--json").stdout)
     assert sorted(tamp.folder.iterdir()) == before, "something was written"
-    tamp(*words)
+    made = json.loads(tamp(*words, "--json").stdout)
+    assert made == {**planned, "dry_run": False} and made["inputs"] == [{"name": "x", "dtype": "f32", "shape": [1, 4]}], (made, planned)
+    assert {file["path"]: file["bytes"] for file in made["files"]} == {f"out/{path.name}": path.stat().st_size for path in (tamp.folder / "out").iterdir()}
     sizes = {line.split()[0]: line.split()[1:] for line in listed[1:]}
     for path in (tamp.folder / "out").iterdir():
         assert sizes.pop(f"out/{path.name}") == [f"{path.stat().st_size:,}", "new"], listed

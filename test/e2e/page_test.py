@@ -278,7 +278,11 @@ def test_json_says_what_the_text_says(tamp):
     assert [rop["name"] for rop in read["rops"]] == [rop["name"] for rop in plan["rops"]] and all(rop["estimated_us"] > 0 for rop in read["rops"])
     assert sum(lane["rtasks"] for lane in read["lanes"]) == sum(rop["rtasks"] for rop in plan["rops"])
     model = json.loads(tamp("inspect", "branches.onnx", "--json").stdout)
-    assert model["supported"] is True and model["operators"] == {"Concat": 1, "Conv": 4} and model["inputs"][0]["name"] == "x"
+    assert model["supported"] is True and model["operators"] == {"Concat": 1, "Conv": 4}
+    assert [(port["name"], port["dtype"]) for port in model["inputs"]] == [("x", "f32")] and all(isinstance(extent, int) for extent in model["inputs"][0]["shape"])
+    (tamp.folder / "open.onnx").write_bytes(m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, "N", 3])], [m.value("y", None)]).SerializeToString())
+    symbolic = json.loads(tamp("inspect", "open.onnx", "--json", code=1, error=False).stdout)
+    assert symbolic["inputs"][0]["shape"] == [1, "N", 3] and symbolic["outputs"][0]["shape"] is None and "--dim N=" in symbolic["error"], symbolic
     (tamp.folder / "odd.onnx").write_bytes(m.model([m.node("Frobnicate", ["x"], ["y"], "f")], [m.value("x", [1])], [m.value("y", [1])]).SerializeToString())
     odd = json.loads(tamp("inspect", "odd.onnx", "--json", code=2, error=False).stdout)
     assert odd["supported"] is False and "Frobnicate" in odd["not_supported"][0]
