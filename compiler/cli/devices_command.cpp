@@ -50,7 +50,9 @@ ExitCode show_this_machine(const std::string& name) {
   print_json({{"device", device == Device::cuda ? "cuda" : "cpu"},
               {"compiler", find_compiler(device)},
               {"vdevice", vdevice},
-              {"problem", problem}});
+              {"problem", problem},
+              {"has_gpu", has_gpu()},
+              {"nvcc", find_compiler(Device::cuda)}});
   return ExitCode::ok;
 }
 

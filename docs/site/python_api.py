@@ -20,7 +20,7 @@ What the package `tamp` has. [Getting started](../getting-started.md#a-python-mo
 def signature(name, function):
     """As a program would write it, one parameter a line where it is long."""
     text = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
-    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).replace("'", '"')  # annotations are strings
+    text = re.sub(r"""(: |-> )(['"])(.*?)\2""", r"\1\3", text).replace("'", '"')  # annotations are strings
     text = re.sub(r"\b(_?[a-z]+\.)+([A-Z])", r"\2", text).replace(" -> None", "")
     line = f"{name}{text}"
     if len(line) <= 100:
@@ -82,7 +82,7 @@ def class_part(name, cls):
 
 
 def page():
-    order = ["compile", "Model", "Info", "Port", "Error", "CompileError", "RunError", "cache_folder", "clear_cache"]
+    order = ["compile", "load", "build", "Model", "Info", "Port", "Error", "CompileError", "RunError", "cache_folder", "cache_limit", "clear_cache"]
     assert sorted(order) == sorted(tamp.__all__), f"{sorted(tamp.__all__)} are exported, this script knows {sorted(order)}"
     parts = [HEAD, f"{paragraphs(tamp.__doc__)}\n"]
     for name in order:

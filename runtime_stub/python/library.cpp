@@ -93,9 +93,9 @@ inline void close(void* program) {
 
 inline int fill(Program& self, const char* weights) {
   const OnDevice here(self.device);
-  TAMP_TRY(self.message, here.error());
+  if (here.error() != cudaSuccess) return fail(self.message, "built for a GPU, and CUDA finds none that it can use", here.error());
   tamp_options options{};
-  options.weights_path = weights;
+  options.weights_path = *weights == '\0' ? nullptr : weights;
   options.wait_budget_seconds = kWaitBudgetSeconds;
   const tamp_status created = MODEL(create)(&options, &self.context);
   if (created != TAMP_OK) {
@@ -198,14 +198,21 @@ inline void* allocate(int32_t device, size_t bytes) {
 
 inline void release(void* memory) { cudaFree(memory); }
 
+inline TampLibraryPort port(int32_t is_output, int32_t index) {
+  const tamp_port& port = (is_output ? MODEL(outputs) : MODEL(inputs))()[index];
+  return {port.name, port.dtype, port.rank, port.shape};
+}
+
 }  // namespace tamp_library_of_model
 
 // All else is hidden (-fvisibility=hidden): a library of another model may have the same names, and torch brings the real CUDA runtime.
 extern "C" __attribute__((visibility("default"))) const TampLibrary* tamp_library(void) {
   namespace own = tamp_library_of_model;
+  static const tamp_info& info = *MODEL(info)();
   static const TampLibrary library = {
-      TAMP_LIBRARY_VERSION, own::kIsStandIn, MODEL(input_count)(), MODEL(output_count)(), own::open,    own::run,
-      own::status,          own::message,    own::close,           own::allocate,         own::release,
+      TAMP_LIBRARY_VERSION, own::kIsStandIn, info.input_count, info.output_count, info.tamp, info.name, info.vdevice,
+      info.precision,       info.batch,      info.structure,   own::port,         own::open, own::run,  own::status,
+      own::message,         own::close,      own::allocate,    own::release,
   };
   return &library;
 }

@@ -5,12 +5,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TAMP_LIBRARY_VERSION 1 /* of this struct */
+#define TAMP_LIBRARY_VERSION 2 /* of these structs */
+
+/* An input or output, as tamp_port of NAME.h. */
+struct TampLibraryPort {
+  const char *name, *dtype;
+  int32_t rank;
+  const int64_t* shape;
+};
 
 struct TampLibrary {
   int32_t version;
   int32_t is_stand_in; /* runs on the CPU: device memory is host memory */
   int32_t inputs, outputs;
+  const char *tamp, *name, *vdevice, *precision; /* these and the next two as tamp_info of NAME.h */
+  int64_t batch;
+  uint64_t structure;
+  struct TampLibraryPort (*port)(int32_t is_output, int32_t index);
   /* A program with its weights on a CUDA device. Functions that return int return 0 or a number that is not; message() says why. */
   int (*open)(int32_t device, const char* weights, void** program);
   /* One pointer an input and output; where on_host[i] is not 0 it is host memory, which is copied through device memory of the program.

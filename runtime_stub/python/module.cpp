@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -30,9 +31,9 @@ const TampLibrary* load(const std::string& path) {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw RunError(dlerror());
   const auto function = reinterpret_cast<TampLibraryFunction>(dlsym(handle, "tamp_library"));
-  if (function == nullptr) throw RunError(path + ": not the library of a compiled model");
+  if (function == nullptr) throw RunError(path + ": not a library that tamp.build or Model.save wrote");
   const TampLibrary* const library = function();
-  if (library->version != TAMP_LIBRARY_VERSION) throw RunError(path + ": of another version of tamp");
+  if (library->version != TAMP_LIBRARY_VERSION) throw RunError(path + ": of another version of tamp; build it again with tamp.build");
   return library;
 }
 
@@ -41,7 +42,29 @@ class Library {
   explicit Library(const std::string& path) : library_(load(path)) {}
   const TampLibrary* get() const { return library_; }
 
+  // (tamp, name, vdevice, precision, batch, structure): what the program is.
+  nb::tuple info() const {
+    return nb::make_tuple(text(library_->tamp), text(library_->name), text(library_->vdevice), text(library_->precision), library_->batch,
+                          library_->structure);
+  }
+  // (name, dtype, shape) of each input or output.
+  nb::list ports(bool are_outputs) const {
+    nb::list out;
+    for (int32_t i = 0; i < (are_outputs ? library_->outputs : library_->inputs); ++i) {
+      const TampLibraryPort port = library_->port(are_outputs, i);
+      nb::list shape;
+      for (int32_t d = 0; d < port.rank; ++d) shape.append(port.shape[d]);
+      out.append(nb::make_tuple(text(port.name), text(port.dtype), nb::tuple(shape)));
+    }
+    return out;
+  }
+
  private:
+  // Names come from the model and need not be UTF-8.
+  static nb::object text(const char* bytes) {
+    return nb::steal(PyUnicode_DecodeUTF8(bytes, static_cast<Py_ssize_t>(std::strlen(bytes)), "replace"));
+  }
+
   const TampLibrary* library_;
 };
 
@@ -143,7 +166,11 @@ nb::ndarray<nb::array_api> empty(const Library& library, std::pair<int, int> typ
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // at exit torch's caches, say, may still hold models
   nb::exception<RunError>(m, "RunError", PyExc_RuntimeError);
-  nb::class_<Library>(m, "Library").def(nb::init<const std::string&>(), nb::arg("path"));
+  nb::class_<Library>(m, "Library")
+      .def(nb::init<const std::string&>(), nb::arg("path"))
+      .def_prop_ro("is_stand_in", [](const Library& self) { return self.get()->is_stand_in != 0; })
+      .def("info", &Library::info)
+      .def("ports", &Library::ports, nb::arg("are_outputs"));
   nb::class_<Program>(m, "Program")
       .def(nb::init<const Library&, int, const std::string&>(), nb::arg("library"), nb::arg("device"), nb::arg("weights"))
       .def("run", &Program::run, nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("outputs"), nb::arg("outputs_on_host"),

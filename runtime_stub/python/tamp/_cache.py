@@ -1,7 +1,7 @@
 """Compiled models on disk: a folder each, named by a hash of all that it follows from.
 
 A folder is made elsewhere and then renamed, so that it is there as a whole or not at all; who makes one holds a lock, so that of several
-processes that want the same model one compiles it.
+processes that want the same model one compiles it. Once the cache is too large, the folders go that have not been used for longest.
 
 What is loaded from here is run. So the folders are the user's own (or root's), and nobody else may write there: a cache of which that is not
 true is an Error, and nothing of it is read.
@@ -13,10 +13,12 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import filelock
 import platformdirs
@@ -29,6 +31,16 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cache_folder() -> pathlib.Path:
     """The folder of compiled models: TAMP_CACHE_DIR if that is set, else the user's cache folder (~/.cache/tamp)."""
     return pathlib.Path(os.environ.get("TAMP_CACHE_DIR") or platformdirs.user_cache_dir("tamp"))
+
+
+def cache_limit() -> int:
+    """Bytes that the cache may take: TAMP_CACHE_MAX_BYTES if that is set, a number that may end with K, M, G or T; else 20G. What has not been
+    used for longest is removed when something new is put there."""
+    text = os.environ.get("TAMP_CACHE_MAX_BYTES") or "20G"
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if not found:
+        raise ValueError(f"TAMP_CACHE_MAX_BYTES is '{text}', expected a number of bytes, as 500000000 or 20G")
+    return int(found[1]) << 10 * " KMGT".index(found[2] or " ")
 
 
 def clear_cache() -> None:
@@ -81,7 +93,7 @@ def _expect_own_path(path: pathlib.Path) -> None:
     could have put it there, or can exchange it while it is loaded. What is not there does no harm."""
     root = cache_folder()
     folders = [root / parent for parent in reversed(path.relative_to(root).parents)]
-    for each in [*folders, path, *path.rglob("*")]:
+    for each in [*folders, path, *_inside(path)]:
         with contextlib.suppress(FileNotFoundError):
             status = each.stat() if each == root else each.lstat()
             if stat.S_ISLNK(status.st_mode):
@@ -89,11 +101,71 @@ def _expect_own_path(path: pathlib.Path) -> None:
             _expect_own(each, status)
 
 
+def _inside(folder: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return list(folder.rglob("*"))
+    except FileNotFoundError:  # removed meanwhile
+        return []
+
+
 @contextlib.contextmanager
 def work_folder() -> Iterator[pathlib.Path]:
     """Where to make a folder; beside the cache's, so that it can be renamed."""
     with tempfile.TemporaryDirectory(prefix="work-", dir=_own_folder()) as work:
         yield pathlib.Path(work)
+
+
+def keep_once(content: object, make: Callable[[pathlib.Path, pathlib.Path], None]) -> pathlib.Path:
+    """The folder of that content. If it is not there, `make(folder, work)` fills it, in one of the processes that want it."""
+    folder = _folder_of(content)
+    _expect_own_path(folder)
+    if not folder.is_dir():
+        with _lock(hash_of(content)):
+            if not folder.is_dir():
+                with work_folder() as work:
+                    (work / "made").mkdir()
+                    make(work / "made", work)
+                    return _put(work / "made", folder)
+    _note_use(folder)
+    return folder
+
+
+def _lock(name: str) -> filelock.BaseFileLock:
+    return filelock.FileLock(_own_folder("locks") / f"{name}.lock")
+
+
+def _note_use(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):  # of a cache that is root's
+        os.utime(folder)
+
+
+def _make_room(kept: pathlib.Path) -> None:
+    """Removes what has not been used for longest until the rest fits into the limit; never `kept`. A folder goes as a whole, so that others find
+    it or do not. A file that several folders share counts once, for the one that was used last."""
+    limit = cache_limit()
+    with _lock("room"), work_folder() as work:
+        stamps = {}
+        for folder in kept.parent.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                stamps[folder] = float("inf") if folder == kept else folder.stat().st_mtime
+        total, counted = 0, set[tuple[int, int]]()
+        for folder in sorted(stamps, key=lambda folder: stamps[folder], reverse=True):
+            files = {}
+            for path in _inside(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.lstat()
+                    files[status.st_dev, status.st_ino] = status.st_size
+            size = sum(size for file, size in files.items() if file not in counted)
+            if folder != kept and total + size > limit:
+                with contextlib.suppress(OSError):  # of a cache that is root's, or removed by its owner meanwhile
+                    folder.rename(work / folder.name)
+                continue
+            total += size
+            counted |= set(files)
+        for left in cache_folder().glob("work-*"):  # by processes that were killed
+            with contextlib.suppress(OSError):
+                if left.stat().st_mtime < time.time() - 86400:
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def keep_by_content(made: pathlib.Path, content: object) -> pathlib.Path:
@@ -115,6 +187,8 @@ def _put(made: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
         if not folder.is_dir():  # else somebody was faster, with the same
             raise
         _expect_own_path(folder)
+    _note_use(folder)
+    _make_room(folder)
     return folder
 
 
@@ -140,12 +214,12 @@ class Entry:
         except (OSError, ValueError):  # not compiled yet, or a file of weights is gone: the compiler says it better
             return None
         _expect_own_path(folder)
+        _note_use(folder)
         return folder if folder.is_dir() else None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        locks = _own_folder("locks")
-        with filelock.FileLock(locks / f"{hash_of([self._model_hash, self._configuration])}.lock"):
+        with _lock(hash_of([self._model_hash, self._configuration])):
             yield
 
     def keep(self, made: pathlib.Path, external: list[str]) -> pathlib.Path:

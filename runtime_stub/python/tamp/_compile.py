@@ -1,41 +1,44 @@
 """From a model, in whatever form, to a folder in the cache: tamp.compile."""
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from . import _program
-from ._cache import Entry, hash_file, keep_by_content, work_folder
+from ._cache import Entry, cache_folder, hash_file, keep_by_content, work_folder
 from ._errors import CompileError
-from ._model import Model
-
-VDEVICE_FILE = "vdevice.json"  # in a model's folder, where `vdevice` was a file: NAME.rprogram.json has only its name
+from ._library import build_library, compiler_identity, opened
+from ._model import LIBRARY, VDEVICE_FILE, Model, program_files
+from ._progress import Progress
 
 
 def compile(
     model: Any,
     *inputs: Any,
-    precision: str | None = None,
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None,
     vdevice: str | os.PathLike[str] = "auto",
-    device: str = "auto",
+    device: Literal["auto", "cuda", "cpu"] = "auto",
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     freeze: Mapping[str, Any] | None = None,
-    activations: str | None = None,
-    policy: str | None = None,
-    execution: str | None = None,
+    activations: Literal["auto", "fp32"] | None = None,
+    policy: Literal[
+        "best", "wavefront", "wavefront-fastest", "wavefront-launches", "greedy", "sequential", "list", "ios", "ios-merge", "ios-parallel"
+    ]
+    | None = None,
+    execution: Literal["persistent", "graph"] | None = None,
     name: str | None = None,
+    verbose: bool | None = None,
 ) -> Model:
     """Compiles a model, builds it, and loads it, or takes it from the cache if all that has been done before.
 
@@ -46,20 +49,24 @@ def compile(
         16 bits, inputs and outputs keep their types. In tf32 those activations have that fp16 is proven to hold.
     vdevice: the GPU to compile for, a name that `tamp devices` lists or a .json file; "auto": what `device` is, this machine's GPU or the
         stand-in.
-    device: what runs it: "cuda", "cpu" (the stand-in for CUDA), or "auto": a GPU if there is one, and nvcc.
+    device: what runs it: "cuda", "cpu" (the stand-in for CUDA), or "auto": a GPU if there is one, and nvcc; else the stand-in, with a
+        RuntimeWarning, or a CompileError if vdevice names a GPU.
     batch: makes this the first extent of all inputs, in elements.
     dims: values of symbolic dimensions by name, in elements.
     freeze: arrays by the names of inputs that become constants.
     activations: "auto" or "fp32", policy, execution: as `tamp compile --help` says.
     name: of the generated files and functions; by default that of the model's file.
+    verbose: True: say on stderr what is done, how long it takes and what the compiler says. None: where stderr is a terminal, one line while
+        it takes long. False: nothing.
 
     Raises CompileError, whose `unsupported` lists what tamp does not support; FileNotFoundError if there is no such file; TypeError if
     `model` is none of the above; RunError if the GPU cannot hold the program.
     """
-    machine = _program.machine(device)
+    machine = _machine_for(device, os.fspath(vdevice))
     if vdevice == "auto" and not machine.vdevice:
         raise CompileError(machine.problem)
     vdevice = machine.vdevice if vdevice == "auto" else os.fspath(vdevice)
+    progress = Progress(verbose)
     if vdevice.endswith(".json"):
         vdevice = os.path.abspath(vdevice)
     options = {"--name": name, "--precision": precision, "--vdevice": vdevice, "--batch": batch, "--activations": activations,
@@ -70,22 +77,42 @@ def compile(
         arguments = [f"{flag}={value}" for flag, value in options.items() if value is not None]
         arguments += [f"--dim={symbol}={extent}" for symbol, extent in sorted(sizes.items())]
         frozen = {input_name: np.asarray(value) for input_name, value in sorted((freeze or {}).items())}
-        return Model(_find_or_make(file, arguments, frozen, machine), machine.device)
+        return opened(lambda: _find_or_make(file, arguments, frozen, machine, progress), lambda folder: Model(folder, folder / LIBRARY))
 
 
-def _find_or_make(file: pathlib.Path, arguments: list[str], frozen: dict[str, np.ndarray], machine: _program.Machine) -> pathlib.Path:
+def _machine_for(device: str, vdevice: str) -> _program.Machine:
+    """Warns of the stand-in where nobody asked for it; CompileError if a GPU was named that it would stand for."""
+    machine = _program.machine("cpu" if device == "auto" and vdevice == "cpu" else device)
+    if device != "auto" or vdevice == "cpu" or machine.device == "cuda":
+        return machine
+    missing = "nvcc is not found" if machine.has_gpu else "no GPU is found"
+    if vdevice != "auto":
+        raise CompileError(
+            f'{missing}, so the program for vdevice="{vdevice}" cannot run as it is meant; device="cpu" runs it on the stand-in for CUDA '
+            "(tamp compile and tamp.build make it for another machine)"
+        )
+    says = f'{missing}: the model runs on the CPU, on a stand-in for CUDA, which is slow and meant for trying and testing; device="cpu" asks for that'
+    warnings.warn(says, RuntimeWarning, stacklevel=3)
+    return machine
+
+
+def _find_or_make(
+    file: pathlib.Path, arguments: list[str], frozen: dict[str, np.ndarray], machine: _program.Machine, progress: Progress
+) -> pathlib.Path:
     values = [[name, value.dtype.str, value.shape, hashlib.sha256(value.tobytes()).hexdigest()] for name, value in frozen.items()]
     vdevices = [hash_file(path) for path in _files_in(arguments)]
-    entry = Entry(file, [_program.identity(), _compiler_identity(machine), file.name, arguments, vdevices, values])
+    entry = Entry(file, [_program.identity(), compiler_identity(machine), file.name, arguments, vdevices, values])
     if found := entry.find():
+        progress.log(f"tamp: {found} is in the cache\n")
         return found
     with entry.locked():
         if found := entry.find():
             return found
         with work_folder() as work:
             folder = work / "model"
-            external = _compile_to(folder, file, arguments + _frozen_in(work, frozen), work)
-            _build(folder, machine, work)
+            with progress.stage(f"compiles {file.name}"):
+                external = _compile_to(folder, file, arguments + _frozen_in(work, frozen), work, progress)
+            build_library(folder, folder / LIBRARY, machine, work, progress)
             for path in _files_in(arguments):
                 shutil.copyfile(path, folder / VDEVICE_FILE)
             return entry.keep(folder, external)
@@ -97,8 +124,12 @@ def replace_weights(folder: pathlib.Path, model: Any, inputs: tuple[Any, ...], f
     with work_folder() as work:
         file = _file_of(model, inputs, work)
         made = work / "new" / "model"
-        # All but the weights and NAME.rprogram.json is the same, and is the same file on disk: what the compiler replaces, it writes beside and renames.
-        shutil.copytree(folder, made, copy_function=_link, ignore=shutil.ignore_patterns("page*.html"))
+        made.mkdir(parents=True)
+        # All but the weights and NAME.rprogram.json is the same, and is the same file on disk: what the compiler replaces, it writes beside and
+        # renames. Files that are not in the cache are copied.
+        copy: Callable[[str, str], object] = _link if folder.is_relative_to(cache_folder()) else shutil.copyfile
+        for path in program_files(folder):
+            copy(str(path), str(made / path.name))
         schedule = next(made.glob("*.rprogram.json"))
         weights = made / schedule.name.replace(".rprogram.json", ".weights")
         arguments = _frozen_in(work, frozen)
@@ -115,7 +146,7 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without
-        shutil.copy2(source, target)
+        shutil.copyfile(source, target)
 
 
 def _frozen_in(work: pathlib.Path, frozen: dict[str, np.ndarray]) -> list[str]:
@@ -130,55 +161,21 @@ def _files_in(arguments: list[str]) -> list[pathlib.Path]:
     return [path for path in files if path.is_file()]  # else the compiler says that there is none
 
 
-# --- compiling and building --------------------------------------------------------------------------------------------
+# --- compiling ---------------------------------------------------------------------------------------------------------
 
 
-def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], work: pathlib.Path) -> list[str]:
+def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], work: pathlib.Path, progress: Progress) -> list[str]:
     """Returns the files of external weights, relative to the model's folder."""
     refusals, depfile = work / "refusals.json", work / "depfile"
     # Run in the model's folder, so that messages, the source's head and the list of files contain the model's name, not its path.
-    done = _program.call("compile", "-q", "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
+    said = [] if progress.verbose else ["-q"]
+    done = _program.call("compile", *said, "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
+    progress.log(done.stderr)
     if done.returncode != 0:
         raise CompileError(_program.error_of(done), json.loads(refusals.read_text()) if refusals.exists() else None)
     _, *files = depfile.read_text().removesuffix("\n").split(" \\\n  ")  # a rule for make, one file a line
     plain = [re.sub(r"\\([ #:])", r"\1", name).replace("$$", "$") for name in files]
     return [name for name in plain if not os.path.isabs(name) and name != file.name]
-
-
-def _build(folder: pathlib.Path, machine: _program.Machine, work: pathlib.Path) -> None:
-    """The shared library of a folder that the compiler wrote, from one translation unit."""
-    schedule = json.loads(next(folder.glob("*.rprogram.json")).read_text())
-    name, arch = schedule["name"], schedule["vdevice"]["arch"]
-    source = work / "library.cu"
-    source.write_text(f'#define TAMP_MODEL {name}\n#include "{name}.cu"\n#include "library.cpp"\n')
-    if not machine.compiler:
-        wanted = "g++ 11 or newer and libboost-context-dev" if machine.device == "cpu" else "nvcc of the CUDA Toolkit"
-        raise CompileError(f"models are built with {wanted}, which is not found in PATH")
-    # Only tamp_library is visible from outside: one process may load two programs of the same name (two batches of a model), and torch
-    # makes the symbols of CUDA's runtime visible to every library.
-    command = [machine.compiler, "-std=c++20", "-I", str(folder), "-I", str(_program.LIBRARY_SOURCES), "-shared", "-o", str(folder / "library.so")]
-    if machine.device == "cuda":
-        command += ["-O3", f"-arch={arch}", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-Xlinker", "--exclude-libs=ALL", str(source)]
-    else:
-        command += ["-O1", "-march=native", "-fPIC", "-fvisibility=hidden", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU",
-                    "-I", str(_program.STAND_IN), "-x", "c++", str(source), "-x", "none", "-lboost_context"]  # fmt: skip
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        missing = "; install libboost-context-dev" if "boost" in done.stderr else ""
-        raise CompileError(f"{pathlib.Path(machine.compiler).name} cannot build the generated source{missing}: {done.stderr.strip()[-2000:]}")
-
-
-@functools.lru_cache(maxsize=None)
-def _compiler_identity(machine: _program.Machine) -> list[Any]:
-    """What the library that a compiler makes depends on, beside the source; as ccache has it by default. On the CPU it is for this very one."""
-    if not machine.compiler:
-        return []
-    path = pathlib.Path(machine.compiler).resolve()
-    identity: list[Any] = [machine.device, str(path), path.stat().st_size, path.stat().st_mtime_ns]
-    if machine.device == "cpu":
-        lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        identity += sorted(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
-    return identity
 
 
 # --- the model as a file -----------------------------------------------------------------------------------------------

@@ -5,14 +5,18 @@ import html
 import json
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from . import _arrays, _native, _program
-from ._cache import keep_from_others
 from ._errors import CompileError, NativeRunError, RunError
+
+LIBRARY = "library.so"  # in a model's folder, beside what the compiler wrote
+VDEVICE_FILE = "vdevice.json"  # there, where `vdevice` was a file: NAME.rprogram.json has only its name
 
 
 @dataclass(frozen=True)
@@ -53,35 +57,38 @@ class Info:
 
 
 class Model:
-    """A model that was compiled and built; `tamp.compile` makes them.
+    """A model that was compiled and built; `tamp.compile` and `tamp.load` make them.
 
     Calling it runs it: `y = model(x)`. Calls from several threads run one after another.
     """
 
-    def __init__(self, folder: pathlib.Path, device: str) -> None:
+    def __init__(self, folder: pathlib.Path, library: pathlib.Path) -> None:
         self.folder = folder
-        """Where the generated files lie. It belongs to the cache: copy what you want to keep."""
-        self.device = device
+        """Where the generated files lie. That of `tamp.compile` belongs to the cache: `save` what you want to keep."""
+        try:
+            self._library = _native.Library(str(library))
+        except NativeRunError as failure:
+            raise RunError(str(failure)) from None
+        self._library_path = library
+        self.device = "cpu" if self._library.is_stand_in else "cuda"
         """"cuda", or "cpu": the stand-in for CUDA."""
-        self.schedule: dict[str, Any] = json.loads(_only(folder, ".rprogram.json").read_text())
-        """The rProgram, as NAME.rprogram.json has it: "rops", "lanes" and so on. Times are in microseconds, sizes in bytes."""
-        self.name: str = self.schedule["name"]
-        """What the generated files and functions are called."""
-        self.inputs = _ports(self.schedule["inputs"])
-        """What the model takes, in the order of a call's arguments."""
-        self.outputs = _ports(self.schedule["outputs"])
-        """What it gives."""
-        self._library = _native.Library(str(folder / "library.so"))
-        self._programs: dict[int, _native.Program] = {}
-        self._loaded(_current_device() if device == "cuda" else 0)
-
-    @property
-    def info(self) -> Info:
+        tamp, name, vdevice, precision, batch, structure = self._library.info()
+        inputs, outputs = [tuple(Port(*port) for port in self._library.ports(are_outputs)) for are_outputs in (False, True)]
+        self.info = Info(tamp, name, vdevice, precision, batch or None, f"{structure:016x}", inputs, outputs)
         """What it was compiled for, and what it takes."""
-        said = self.schedule
-        extents = {port.shape[0] if port.shape else None for port in self.inputs}
-        batch = extents.pop() if len(extents) == 1 else None
-        return Info(said["tamp"], self.name, said["vdevice"]["name"], said["precision"], batch, said["structure"], self.inputs, self.outputs)
+        self.name: str = name
+        """What the generated files and functions are called."""
+        self.inputs: tuple[Port, ...] = inputs
+        """What the model takes, in the order of a call's arguments."""
+        self.outputs: tuple[Port, ...] = outputs
+        """What it gives."""
+        self.schedule: dict[str, Any] = schedule_of(folder) if (folder / f"{name}.rprogram.json").exists() else {}
+        """The rProgram, as NAME.rprogram.json has it: "rops", "lanes" and so on. Times are in microseconds, sizes in bytes. Empty if that file is
+        not beside a library that was loaded."""
+        if self.schedule.get("structure", self.info.structure) != self.info.structure:
+            raise CompileError(f"{library}: was built from another program than {folder} holds now; tamp.build(folder) builds it again")
+        self._programs: dict[int, _native.Program] = {}
+        self._loaded(_current_device() if self.device == "cuda" else 0)
 
     @property
     def source(self) -> str:
@@ -137,7 +144,21 @@ class Model:
         """
         from ._compile import replace_weights
 
-        return Model(replace_weights(self.folder, model, inputs, freeze), self.device)
+        return Model(replace_weights(self.folder, model, inputs, freeze), self._library_path)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Copies what `tamp.load(folder)` takes: the generated files, and the library. Where that is loaded no compiler is needed, for a GPU only
+        its driver. (The stand-in's library is for CPUs like this one; `tamp.build` makes one for all.)
+
+        folder: a new one, or an empty one; else FileExistsError.
+        """
+        target = pathlib.Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise FileExistsError(f"{target}: is not empty")
+        for path in program_files(self.folder) if self.schedule else self.folder.glob(f"{self.name}.weights"):
+            shutil.copyfile(path, target / path.name)
+        shutil.copyfile(self._library_path, target / LIBRARY)
 
     def check(self) -> None:
         """RunError if a run failed on the GPU. Calls do not wait for their results there: synchronize first."""
@@ -149,15 +170,12 @@ class Model:
 
     def page(self) -> str:
         """The page of `tamp inspect --html` for this model: lanes over time, memory, the graph, all rOperators."""
-        page = self.folder / "page.html"
-        if not page.exists():
-            unfinished = self.folder / f"page.{os.getpid()}.{id(self)}.html"
-            done = _program.call("inspect", "-q", self.folder, "--html", unfinished)
+        with tempfile.TemporaryDirectory(prefix="tamp-") as work:
+            page = pathlib.Path(work) / "page.html"
+            done = _program.call("inspect", "-q", self.folder, "--html", page)
             if done.returncode != 0:
                 raise CompileError(_program.error_of(done))
-            keep_from_others(unfinished)
-            unfinished.replace(page)
-        return page.read_text()
+            return page.read_text()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: `page()`, in a frame of its own."""
@@ -167,12 +185,13 @@ class Model:
     def __repr__(self) -> str:
         ports = ", ".join(map(str, self.inputs)) + " -> " + ", ".join(map(str, self.outputs))
         on = "the stand-in for CUDA" if self.device == "cpu" else "the GPU"
-        return f"<tamp.Model {self.name}: {ports}; {self.schedule['vdevice']['name']}, {self.schedule['precision']}, on {on}>"
+        return f"<tamp.Model {self.name}: {ports}; {self.info.vdevice}, {self.info.precision}, on {on}>"
 
     def _loaded(self, device: int) -> _native.Program:
         if device not in self._programs:
+            weights = "" if self.schedule.get("embedded_weights") else str(self.folder / f"{self.name}.weights")
             try:
-                self._programs[device] = _native.Program(self._library, device, str(self.folder / f"{self.name}.weights"))
+                self._programs[device] = _native.Program(self._library, device, weights)
             except NativeRunError as failure:
                 raise RunError(str(failure)) from None
         return self._programs[device]
@@ -210,12 +229,23 @@ class Model:
         return devices[0] if devices else next(iter(self._programs))
 
 
-def _only(folder: pathlib.Path, suffix: str) -> pathlib.Path:
-    return next(path for path in folder.iterdir() if path.name.endswith(suffix))
+def schedule_of(folder: pathlib.Path) -> dict[str, Any]:
+    """What the folder's NAME.rprogram.json says."""
+    found = list(folder.glob("*.rprogram.json"))
+    try:
+        schedule: dict[str, Any] = json.loads(found[0].read_text()) if len(found) == 1 else {}
+        if isinstance(schedule["files"], dict) and isinstance(schedule["vdevice"]["arch"], str):
+            return schedule
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise CompileError(f"{folder}: holds no NAME.rprogram.json, or not one as tamp writes it, so it is not a folder that tamp compile wrote")
 
 
-def _ports(ports: list[dict[str, Any]]) -> tuple[Port, ...]:
-    return tuple(Port(port["name"], port["dtype"], tuple(port["shape"])) for port in ports)
+def program_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """What tamp has put into a model's folder; there may be files of others."""
+    schedule = schedule_of(folder)
+    names = [*schedule["files"], f"{schedule['name']}.rprogram.json", LIBRARY, VDEVICE_FILE]
+    return [folder / name for name in names if (folder / name).is_file()]
 
 
 def _check(port: Port, where: _arrays.Where) -> None:

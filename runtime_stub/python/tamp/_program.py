@@ -49,6 +49,9 @@ class Machine(NamedTuple):
     vdevice: str
     """What vdevice="auto" means; empty if `problem` says why nothing does."""
     problem: str
+    has_gpu: bool
+    nvcc: str
+    """Path of nvcc, whatever the device is; empty if there is none."""
 
 
 @functools.lru_cache(maxsize=None)
