@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -16,9 +18,11 @@
 namespace tamp::cli {
 namespace {
 
+using nlohmann::json;
+
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kAlignment = 64;           // the data begins at a multiple of this, as NumPy writes it
-constexpr size_t kLongestHeader = 1 << 20;  // far more than 8 dimensions need
+constexpr size_t kLongestHeader = 1 << 20;  // far more than any shape needs
 
 struct TypeName {
   std::string_view descr;
@@ -36,102 +40,39 @@ struct Header {
 
 Error wrong(const std::string& path, const std::string& what) { return bad_input(fmt::format("{}: {}", printable(path), what)); }
 
-// Reads the Python dictionary of the header: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Keys may come in any order;
-// anything else is refused.
-class HeaderReader {
- public:
-  HeaderReader(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+// The Python dictionary of the header as JSON: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), } is
+// {"descr": "<f4", "fortran_order": false, "shape": [1, 3]}, without blanks.
+json json_of(const std::string& header) {
+  static const std::pair<std::regex, const char*> kRewrites[] = {{std::regex("'"), "\""},         {std::regex("[(]"), "["},
+                                                                 {std::regex("[)]"), "]"},         {std::regex("\\bFalse\\b"), "false"},
+                                                                 {std::regex("\\bTrue\\b"), "true"}, {std::regex(",([\\]}])"), "$1"}};
+  std::string text = header;
+  std::erase(text, ' ');
+  for (const auto& [from, to] : kRewrites) text = std::regex_replace(text, from, to);
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
 
-  Header read() {
-    expect('{');
-    while (!accept('}')) {
-      read_entry();
-      if (!accept(',')) {
-        expect('}');
-        break;
-      }
-    }
-    if (!dtype_ || !shape_ || !c_order_) throw wrong(path_, "the .npy header lacks 'descr', 'fortran_order' or 'shape'");
-    return {*dtype_, *shape_};
+Header read_header(const std::string& text, const std::string& path) {
+  const json header = json_of(text);
+  if (!header.is_object()) throw wrong(path, "the .npy header cannot be read");
+  for (const auto& [key, value] : header.items()) {
+    if (key != "descr" && key != "fortran_order" && key != "shape")
+      throw wrong(path, fmt::format("unknown key '{}' in the .npy header", printable(key, 40)));
   }
-
- private:
-  void read_entry() {
-    const std::string_view key = quoted();
-    expect(':');
-    if (key == "descr") {
-      dtype_ = type(quoted());
-    } else if (key == "fortran_order") {
-      if (accept_word("True")) throw wrong(path_, "is in Fortran order, supported: C order");
-      if (!accept_word("False")) throw malformed();
-      c_order_ = true;
-    } else if (key == "shape") {
-      shape_ = tuple();
-    } else {
-      throw wrong(path_, fmt::format("unknown key '{}' in the .npy header", printable(key, 40)));
-    }
+  if (header.size() != 3) throw wrong(path, "the .npy header lacks 'descr', 'fortran_order' or 'shape'");
+  if (header["fortran_order"] == true) throw wrong(path, "is in Fortran order, supported: C order");
+  const auto is_extent = [](const json& extent) { return extent.is_number_unsigned() && extent <= std::numeric_limits<int64_t>::max(); };
+  if (header["fortran_order"] != false || !header["descr"].is_string() || !header["shape"].is_array() ||
+      !std::all_of(header["shape"].begin(), header["shape"].end(), is_extent))
+    throw wrong(path, "the .npy header cannot be read");
+  const auto descr = header["descr"].get<std::string>();
+  const auto* const type = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& name) { return name.descr == descr; });
+  if (type == kTypes.end()) {
+    throw wrong(path, fmt::format("element type '{}' is not supported; supported: little-endian floats, integers and booleans",
+                                  printable(descr, 40)));
   }
-  DType type(std::string_view descr) const {
-    for (const TypeName& name : kTypes) {
-      if (name.descr == descr) return name.dtype;
-    }
-    throw wrong(path_, fmt::format("element type '{}' is not supported; supported: little-endian floats, integers and booleans",
-                                   printable(descr, 40)));
-  }
-  Shape tuple() {
-    Shape shape;
-    expect('(');
-    while (!accept(')')) {
-      shape.push_back(number());
-      if (!accept(',')) {
-        expect(')');
-        break;
-      }
-    }
-    return shape;
-  }
-  int64_t number() {
-    skip_blanks();
-    int64_t value = -1;
-    const auto [end, failure] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
-    if (failure != std::errc() || value < 0) throw malformed();
-    text_.remove_prefix(static_cast<size_t>(end - text_.data()));
-    return value;
-  }
-  std::string_view quoted() {
-    expect('\'');
-    const size_t end = text_.find('\'');
-    if (end == std::string_view::npos) throw malformed();
-    const std::string_view word = text_.substr(0, end);
-    text_.remove_prefix(end + 1);
-    return word;
-  }
-  bool accept_word(std::string_view word) {
-    skip_blanks();
-    if (!text_.starts_with(word)) return false;
-    text_.remove_prefix(word.size());
-    return true;
-  }
-  bool accept(char c) {
-    skip_blanks();
-    if (text_.empty() || text_[0] != c) return false;
-    text_.remove_prefix(1);
-    return true;
-  }
-  void expect(char c) {
-    if (!accept(c)) throw malformed();
-  }
-  void skip_blanks() {
-    while (!text_.empty() && text_[0] == ' ') text_.remove_prefix(1);
-  }
-  Error malformed() const { return wrong(path_, "the .npy header cannot be read"); }
-
-  std::string_view text_;
-  const std::string& path_;
-  std::optional<DType> dtype_;
-  std::optional<Shape> shape_;
-  bool c_order_ = false;
-};
+  return {type->dtype, header["shape"].get<Shape>()};
+}
 
 // Bytes of the data; none if the number overflows.
 std::optional<uint64_t> data_bytes(const Header& header) {
@@ -177,7 +118,7 @@ ops::Value read_npy(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(header_bytes));
   if (!file) throw wrong(path, "the .npy header is cut short");
 
-  const Header header = HeaderReader(text, path).read();
+  const Header header = read_header(text, path);
   const std::optional<uint64_t> bytes = data_bytes(header);
   const uint64_t found = file_bytes - (start.size() + length_bytes + header_bytes);
   if (!bytes || *bytes != found) {
