@@ -5,7 +5,6 @@
 
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/dependencies.h"
-#include "compiler/schedule/ios_measure.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {

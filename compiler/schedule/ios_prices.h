@@ -105,4 +105,11 @@ class StagePrices {
   int64_t asked_ = 0;
 };
 
+// All rOperators of a graph one behind another, each with its rKernel of `rkernels` (for a view, one without phases), no memory shared: a
+// program in which a meter can measure stages.
+RProgram program_to_measure(const PolicyInput& input, const std::vector<const RKernel*>& rkernels);
+
+// Asks the meter. InternalError if the answer does not have the shape of the question.
+std::vector<std::vector<double>> measured(const StageMeter& meter, const std::vector<StageJob>& jobs);
+
 }  // namespace tamp::schedule
