@@ -1,13 +1,13 @@
 // Policies: from a placed graph to an rProgram. wavefront.cpp is the paper's Algorithm 1.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "compiler/ir/merge.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/schedule/ios_search.h"
-#include "compiler/schedule/stage_meter.h"
 #include "compiler/select/records.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
@@ -32,6 +32,20 @@ struct IosOptions {
   IosPruning pruning;
   int64_t part_units = 50;  // rOperators of a part at most, kMostUnits
 };
+
+// Stages of IOS that are measured instead of simulated (`--measure`, docs/policies.md): the interface between the policy and the code that
+// has a device. A stage's groups run beside each other, the rOperators of a group one after another.
+using Group = std::vector<ROperatorId>;
+using Stage = std::vector<Group>;
+
+// Stages to be measured, and a program that can run each of them by itself and repeatedly: no two of its buffers share memory.
+struct StageJob {
+  RProgram program;
+  std::vector<Stage> stages;
+};
+
+// Microseconds of each stage of each job, measured with other stages running before and behind it. Throws where the device cannot measure.
+using StageMeter = std::function<std::vector<std::vector<double>>(const std::vector<StageJob>& jobs)>;
 
 struct ScheduleOptions {
   Policy policy = Policy::wavefront;

@@ -1,10 +1,9 @@
-// Lanes that run one stage of a program by itself in the persistent kernel, to measure the stage (stage_meter.h).
+// Lanes that run one stage of a program by itself in the persistent kernel, to measure the stage (StageMeter).
 #pragma once
 
 #include <vector>
 
-#include "compiler/schedule/stage_meter.h"
-#include "compiler/select/select.h"
+#include "compiler/schedule/schedule.h"
 
 namespace tamp::schedule {
 
