@@ -12,6 +12,7 @@
 
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/clocks.h"
+#include "compiler/schedule/launches.h"
 #include "compiler/schedule/timetable.h"
 #include "compiler/select/records.h"
 #include "compiler/support/error.h"
@@ -26,25 +27,6 @@ struct Decision {
   std::vector<double> ranks;    // per phase: its place in the order of all phases of the schedule
   Extent when{0};               // tells which rOperators are before which others
 };
-
-// A program of lanes and events alone, which say what is before what. In graph execution: a lane and an event per launch.
-RProgram ordered(const RProgram& program) {
-  RProgram out;
-  out.rkernels = program.rkernels;
-  if (!program.launches) {
-    out.lanes = program.lanes;
-    out.events = program.events;
-    return out;
-  }
-  for (size_t n = 0; n < program.launches->size(); ++n) {
-    const PhaseLaunch& launch = (*program.launches)[n];
-    Instruction instruction{{launch.rop, launch.phase, 0}, {}, EventId(static_cast<int64_t>(n))};
-    for (const int32_t before : launch.after) instruction.waits.emplace_back(before);
-    out.lanes.push_back({std::move(instruction)});
-    out.events.push_back({"", 1});
-  }
-  return out;
-}
 
 class Decisions {
  public:
@@ -103,7 +85,7 @@ class Decisions {
   }
 
   void find_stages() {
-    const RProgram in_order = ordered(program_);
+    const RProgram in_order = with_lanes_in_order(program_);
     const Clocks clocks(in_order);
     TAMP_CHECK(clocks.is_complete(), "a schedule that cannot end");
     std::vector<Extent> extents(of_rop_.size(), Extent(in_order.lanes.size()));

@@ -193,6 +193,21 @@ Execution parse_execution(const std::string& name) {
 
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages) { return Launches(program, stages).run(); }
 
+RProgram with_lanes_in_order(const RProgram& program) {
+  if (!program.launches) return program;
+  RProgram out = program;
+  out.lanes.clear();
+  out.events.clear();
+  for (size_t n = 0; n < program.launches->size(); ++n) {
+    const PhaseLaunch& launch = (*program.launches)[n];
+    Instruction all{{launch.rop, launch.phase, 0}, {}, EventId(static_cast<int64_t>(n))};
+    for (const int32_t m : launch.after) all.waits.emplace_back(m);
+    out.lanes.push_back({std::move(all)});
+    out.events.push_back({fmt::format("launch {}", n), 1});
+  }
+  return out;
+}
+
 namespace {
 
 // The host gives launches to the device in their order, so a launch cannot wait for a later one: what that one records would come too late.
@@ -227,18 +242,14 @@ std::vector<std::string> verify_launches(const RProgram& program, size_t limit, 
   if (!violations.none()) return violations.take();
   const std::vector<std::string> wrong = verify_dependents(program);
   if (!wrong.empty()) return wrong;
-  RProgram apart = program;
-  apart.lanes.clear();
-  apart.events.clear();
-  for (size_t n = 0; n < program.launches->size(); ++n) {
-    const PhaseLaunch& launch = (*program.launches)[n];
-    std::vector<Instruction> lane;
-    const int64_t rtasks = program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)].rtasks;
-    for (int64_t i = 0; i < rtasks; ++i) lane.push_back({{launch.rop, launch.phase, i}, {}, EventId()});
-    for (const int32_t m : launch.after) lane.front().waits.emplace_back(m);
-    lane.back().signal = EventId(static_cast<int64_t>(n));
-    apart.lanes.push_back(std::move(lane));
-    apart.events.push_back({fmt::format("launch {}", n), 1});
+  RProgram apart = with_lanes_in_order(program);
+  for (std::vector<Instruction>& lane : apart.lanes) {
+    const Instruction all = std::move(lane.front());
+    lane.clear();
+    const int64_t rtasks = program.rkernels[all.rtask.rop.index()].phases[static_cast<size_t>(all.rtask.phase)].rtasks;
+    for (int64_t i = 0; i < rtasks; ++i) lane.push_back({{all.rtask.rop, all.rtask.phase, i}, {}, EventId()});
+    lane.front().waits = all.waits;
+    lane.back().signal = all.signal;
   }
   apart.vdevice.sms = static_cast<int64_t>(apart.lanes.size());
   apart.vdevice.veus_per_sm = 1;

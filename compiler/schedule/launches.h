@@ -20,6 +20,10 @@ namespace tamp::schedule {
 // in its group. Error (unsupported) names a gang: its phases need each other.
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages = {});
 
+// The program, if its lanes and events say what comes after what. In graph execution: a lane and an event per launch say so, and a launch
+// is one instruction.
+RProgram with_lanes_in_order(const RProgram& program);
+
 // As schedule::verify, but only RProgram::launches say what comes after what: the rTasks of a launch have no order. It also checks that
 // programmatic dependents are only where they may be.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit = 8, const select::Families& families = kernels::families());

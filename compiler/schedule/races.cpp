@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/verify_memory.h"
 #include "compiler/schedule/words.h"
@@ -181,7 +182,7 @@ class Declarations {
 // Whether one rTask is done before another begins: by the lanes and Waits, or by the launches of graph execution.
 class Order {
  public:
-  explicit Order(const RProgram& program) : program_(program.launches ? launches_as_lanes(program) : program), clocks_(program_) {
+  explicit Order(const RProgram& program) : program_(with_lanes_in_order(program)), clocks_(program_) {
     TAMP_CHECK(clocks_.is_complete(), "races of a rProgram that cannot end");
     by_launch_ = program.launches.has_value();
     for (size_t i = 0; i < program.rkernels.size(); ++i) {
@@ -201,19 +202,6 @@ class Order {
   std::string on_veu(const RTask& rtask) const { return by_launch_ ? "" : fmt::format(" (vEU {})", at(rtask).veu); }
 
  private:
-  static RProgram launches_as_lanes(const RProgram& program) {
-    RProgram out = program;
-    out.lanes.clear();
-    out.events.clear();
-    for (size_t n = 0; n < program.launches->size(); ++n) {
-      const PhaseLaunch& launch = (*program.launches)[n];
-      Instruction all{{launch.rop, launch.phase, 0}, {}, EventId(static_cast<int64_t>(n))};
-      for (const int32_t m : launch.after) all.waits.emplace_back(m);
-      out.lanes.push_back({all});
-      out.events.push_back({fmt::format("launch {}", n), 1});
-    }
-    return out;
-  }
   At at(const RTask& t) const { return where_[t.rop.index()][static_cast<size_t>(t.phase)][by_launch_ ? 0 : static_cast<size_t>(t.index)]; }
 
   RProgram program_;
