@@ -30,21 +30,11 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
     const TensorId data = data_of(graph, id);
     if (graph.tensor(data).role == Role::constant) found.push_back(data);
   };
-  std::visit(overloaded{
-                 [&](const TensorArg& arg) { add(arg.tensor); },
-                 [&](const WordsArg& arg) { add(arg.tensor); },
-                 [&](const ArgList& list) {
-                   for (const ArgValue& inner : list) constants_in(inner, graph, found);
-                 },
-                 [](int64_t) {},
-                 [](double) {},
-                 [](const ScratchArg&) {},
-                 [](const ExchangeArg&) {},
-                 [](const PackedArg&) {},
-                 [](const DivisorArg&) {},
-                 [](const NoTensorArg&) {},
-             },
-             value.value);
+  if (const auto* arg = std::get_if<TensorArg>(&value.value)) add(arg->tensor);
+  if (const auto* arg = std::get_if<WordsArg>(&value.value)) add(arg->tensor);
+  if (const auto* list = std::get_if<ArgList>(&value.value)) {
+    for (const ArgValue& inner : *list) constants_in(inner, graph, found);
+  }
 }
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
