@@ -80,46 +80,34 @@ std::string difference(const RKernel& listed, const RKernel& own) {
   return listed.scratch_elements != own.scratch_elements ? "has another scratch" : "has another exchange";
 }
 
-class Listed {
- public:
-  Listed(const RProgram& program, const select::Families& families, Violations& violations)
-      : program_(program), families_(families), violations_(violations) {}
-
-  void verify(size_t i) {
-    const RKernel& own = program_.rkernels[i];
-    const std::string who = fmt::format("'{}' ({})", printable(program_.graph.rops[i].name), printable(own.name));
-    if (own.phases.empty()) {
-      if (own != RKernel{}) violations_.add(who + " has an rKernel without phases that is none");
-      return;
-    }
-    const kernels::Family* const family = family_of(families_, own);
-    if (family == nullptr) return violations_.add(fmt::format("{} is of no family: '{}'", who, printable(own.family)));
-    if (!is_of_catalogue(*family)) return;
-    const ROperator& rop = program_.graph.rops[i];
-    const Precision precision = select::precision_of(program_.graph, rop, program_.precision);
-    std::string why = "is no rKernel that the family lists for it";
-    for (RKernel& listed : select::candidates_in_program({*family}, {program_.graph, rop, program_.vdevice, precision})) {
-      if (listed.name != own.name || listed.config != own.config || listed.gang != own.gang) continue;
-      take_decisions(listed, own);
-      if (listed == own) return;
-      why = difference(listed, own);
-    }
-    violations_.add(fmt::format("{} {}", who, why));
+void verify_listed(const RProgram& program, size_t i, const select::Families& families, Violations& violations) {
+  const RKernel& own = program.rkernels[i];
+  const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), printable(own.name));
+  if (own.phases.empty()) {
+    if (own != RKernel{}) violations.add(who + " has an rKernel without phases that is none");
+    return;
   }
-
- private:
-  const RProgram& program_;
-  const select::Families& families_;
-  Violations& violations_;
-};
+  const kernels::Family* const family = family_of(families, own);
+  if (family == nullptr) return violations.add(fmt::format("{} is of no family: '{}'", who, printable(own.family)));
+  if (!is_of_catalogue(*family)) return;
+  const ROperator& rop = program.graph.rops[i];
+  const Precision precision = select::precision_of(program.graph, rop, program.precision);
+  std::string why = "is no rKernel that the family lists for it";
+  for (RKernel& listed : select::candidates_in_program({*family}, {program.graph, rop, program.vdevice, precision})) {
+    if (listed.name != own.name || listed.config != own.config || listed.gang != own.gang) continue;
+    take_decisions(listed, own);
+    if (listed == own) return;
+    why = difference(listed, own);
+  }
+  violations.add(fmt::format("{} {}", who, why));
+}
 
 }  // namespace
 
 void verify_rkernels(const RProgram& program, const select::Families& families, Violations& violations) {
   verify_operators(program, families, violations);
   if (!violations.none()) return;
-  Listed listed(program, families, violations);
-  for (size_t i = 0; i < program.rkernels.size() && !violations.full(); ++i) listed.verify(i);
+  for (size_t i = 0; i < program.rkernels.size() && !violations.full(); ++i) verify_listed(program, i, families, violations);
 }
 
 }  // namespace tamp::schedule
