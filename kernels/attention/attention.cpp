@@ -433,14 +433,13 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 // The whole rOperator on the vDevice before tensors have places: what the body can compute depends on extents only.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  const ROperator& rop = request.rop;
+  const auto& [graph, rop, d, precision] = request;
   if (!std::holds_alternative<Attention>(rop.attrs)) return std::nullopt;
   for (size_t i = 0; i < std::min(rop.inputs.size(), kAttentionRowTable); ++i) {
-    if (rop.inputs[i].valid() && request.graph.tensor(rop.inputs[i]).dtype != DType::f32) return std::nullopt;
+    if (rop.inputs[i].valid() && graph.tensor(rop.inputs[i]).dtype != DType::f32) return std::nullopt;
   }
-  const Heads heads = unplaced(request.graph, rop);
-  if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return std::nullopt;
-  const ShapedVDevice& d = request.vdevice;
+  const Heads heads = unplaced(graph, rop);
+  if (heads.batch.size() > kBatchRank || !is_possible(heads, d, precision)) return std::nullopt;
   const double rounds = static_cast<double>(ceil_div(heads.rtasks(1), d.veus()));
   return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }

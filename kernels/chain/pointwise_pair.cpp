@@ -329,10 +329,9 @@ ArgValue product_arg(const Pair& p, const Config& c, size_t l) {
 }
 
 Phase phase_of(const Request& request, const Pair& p, const Config& c) {
-  const ShapedVDevice& d = request.vdevice;
+  const auto& [graph, rop, d, precision] = request;
   const Part first = part_of(p, c, 0), second = part_of(p, c, 1);
   Phase phase = body_phase("kernels/chain/pointwise_pair.cuh", "rk::pointwise_pair", "rk::PointwisePairArgs");
-  const Graph& graph = request.graph;
   phase.template_args = {{"In", value_type(graph.tensor(p.x).dtype)},
                          {"Mid", value_type(p.mid)},
                          {"Out", value_type(graph.tensor(p.z).dtype)},

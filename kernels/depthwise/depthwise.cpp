@@ -266,14 +266,13 @@ bool has_plain_values(const Graph& graph, const ROperator& rop) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
   if (conv == nullptr || has_prologue(*conv) || !has_plain_values(graph, rop)) return {};
   const Window window = window_of(graph, rop);
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};
-  const int64_t veus = request.vdevice.veus();
+  const int64_t veus = vdevice.veus();
   if (!is_square(window)) return {rkernel_of(request, {1, 1}, veus)};
   std::vector<DepthwiseItem> items = {{1, 1}, {4, 1}};
   if (has_aligned_pixels(graph, window)) items.push_back(window.kernel[0] <= 3 ? DepthwiseItem{4, 4} : DepthwiseItem{7, 8});

@@ -12,8 +12,7 @@ constexpr size_t kRank = 8;
 Loop rows_of(const Tensor& tensor) { return merged(loop_over(tensor.shape, tensor.place.strides)); }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   if (!std::holds_alternative<MaxUnpool>(rop.attrs) || has_epilogue(rop) || !all_plain(graph, rop)) return {};
   const Tensor &in = graph.tensor(rop.inputs[0]), &indices = graph.tensor(rop.inputs[1]), &out = graph.tensor(rop.outputs[0]);
   if (in.dtype != DType::f32 || indices.dtype != DType::i64) return {};

@@ -68,13 +68,12 @@ RKernel rkernel_of(const Request& request, const Tile& tile, int64_t rtasks) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
   if (conv == nullptr || has_prologue(*conv) || !all_plain_f32(graph, rop)) return {};
   const Window window = window_of(graph, rop);
   const int64_t group_outputs = window.channels / window.groups, group_channels = window.in_channels / window.groups;
-  const int64_t veus = request.vdevice.veus();
+  const int64_t veus = vdevice.veus();
   const bool constant = graph.tensor(rop.inputs[1]).role == Role::constant;
   if (!constant || group_outputs % 4 != 0 || !has_vector_outputs(graph, window)) return {rkernel_of(request, {1, 1, 1}, veus)};
   if (group_channels % 4 != 0 || !has_vector_inputs(graph, window)) return {rkernel_of(request, {4, 1, 4}, veus)};

@@ -138,9 +138,7 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop) {
 // Every step reads both matrices again. A vEU computes the rows of all its warps at once, as one group, and each group of rows waits for
 // L2 once; then come the barriers and the functions.
 Cost cost_of(const Request& request) {
-  const Graph& graph = request.graph;
-  const ROperator& rop = request.rop;
-  const ShapedVDevice& vdevice = request.vdevice;
+  const auto& [graph, rop, vdevice, precision] = request;
   const RecurrentCell& cell = cell_of(rop);
   const Operands o = operands_of(rop);
   const double steps = static_cast<double>(cell.steps), hidden = static_cast<double>(cell.hidden);

@@ -133,9 +133,8 @@ ElementBytes sector_bytes(const Request& request, const Rows& rows) {
 }
 
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
-  const ROperator& rop = request.rop;
+  const auto& [graph, rop, vdevice, precision] = request;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const int64_t kept = kept_per_thread(rows, vdevice);
   Phase phase = body_phase("kernels/reduce/normalize.cuh", "rk::normalize", "rk::NormalizeArgs");
@@ -207,9 +206,8 @@ RowThreads threads_of(int64_t vectors, int64_t rows, int64_t all_threads) {
 }
 
 RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
-  const ROperator& rop = request.rop;
+  const auto& [graph, rop, vdevice, precision] = request;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
   const auto [threads, each] = threads_of(vectors, per_rtask, all_threads);
   Phase phase = early_phase("kernels/reduce/normalize_rows.cuh", "rk::normalize_rows", "rk::NormalizeRowsArgs");
@@ -231,7 +229,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})},
                 {"factors_await", arg(int64_t{!has_constant_factors(request)})}};
-  const bool side_by_side = has_table(rop) && pieces_of(request.graph, rop) > 1;
+  const bool side_by_side = has_table(rop) && pieces_of(graph, rop) > 1;
   append_table(request, side_by_side ? "rk::normalize_rows_side_by_side" : "rk::normalize_rows_of", 4, phase);
   phase.work_bytes = 2 * 4 * all_threads / rk::kWarp;
   const double turns = static_cast<double>(ceil_div(per_rtask, all_threads / threads));
@@ -270,12 +268,11 @@ bool has_turns(const Request& request, const Rows& rows) {
 }
 
 RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
-  const ROperator& rop = request.rop;
+  const auto& [graph, rop, vdevice, precision] = request;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
-  const ShapedVDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements();
   const auto [threads, each] = turn_threads_of(count / 8);
-  const bool narrow = is_narrow(request.graph.tensor(rop.inputs[0]).dtype);
+  const bool narrow = is_narrow(graph.tensor(rop.inputs[0]).dtype);
   const int64_t at_once = each == 3 && narrow ? 2 : 1;  // rows of a thread: more do not fit in its registers
   Phase phase = early_phase("kernels/reduce/normalize_turns.cuh", "rk::normalize_turns", "rk::NormalizeTurnsArgs");
   phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};

@@ -25,8 +25,7 @@ Rows rows_of(const Graph& graph, const ROperator& rop) {
 }
 
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
-  const ROperator& rop = request.rop;
-  const ShapedVDevice& vdevice = request.vdevice;
+  const auto& [graph, rop, vdevice, precision] = request;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const int64_t kept = kept_per_thread(rows, vdevice);
   Phase phase = body_phase("kernels/reduce/softmax.cuh", "rk::softmax", "rk::SoftmaxArgs");

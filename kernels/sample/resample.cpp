@@ -129,15 +129,14 @@ RKernel rkernel_of(const Request& request, int64_t rtasks) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   if (!std::holds_alternative<Resample>(rop.attrs) || has_epilogue(rop)) return {};
   if (!is_plain_f32(graph.tensor(rop.inputs[0])) || !is_plain_f32(graph.tensor(rop.outputs[0]))) return {};
   for (const Axis& axis : axes_of(graph, rop)) {
     if (axis.indices.valid() && (graph.tensor(axis.indices).data == nullptr || graph.tensor(axis.weights).data == nullptr)) return {};
   }
   if (loop_of(graph, rop).size() > kRank) return {};
-  return for_all_and_a_quarter(request.vdevice, [&](int64_t rtasks) { return rkernel_of(request, rtasks); });
+  return for_all_and_a_quarter(vdevice, [&](int64_t rtasks) { return rkernel_of(request, rtasks); });
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {

@@ -18,8 +18,7 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   const auto* attrs = std::get_if<Conv>(&rop.attrs);
   if (attrs == nullptr || has_epilogue(rop) || has_prologue(*attrs) || all_f32(graph, rop)) return {};
   for (const TensorId id : reads_of(rop)) {

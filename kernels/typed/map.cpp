@@ -107,8 +107,7 @@ void take_turns(const Request& request, int64_t at_once, const std::vector<int64
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   const auto* attrs = std::get_if<Elementwise>(&rop.attrs);
   if (attrs == nullptr || has_epilogue(rop) || all_f32(graph, rop) || !all_plain(graph, rop)) return {};
   if (rop.inputs.size() > kInputs || attrs->steps.size() > kSteps) return {};

@@ -56,8 +56,7 @@ Loop over_cells(Loop loop, int64_t of_cell) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const ROperator& rop = request.rop;
-  const Graph& graph = request.graph;
+  const auto& [graph, rop, vdevice, precision] = request;
   const auto* attrs = std::get_if<Scatter>(&rop.attrs);
   if (attrs == nullptr || has_epilogue(rop) || !all_plain(graph, rop)) return {};
   const Tensor &in = graph.tensor(rop.inputs[0]), &indices = graph.tensor(rop.inputs[1]), &updates = graph.tensor(rop.inputs[2]);
