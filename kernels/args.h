@@ -93,13 +93,6 @@ const char* value_type(DType dtype);                           // "float", "rk::
 void add_value_types(Phase& phase, DType in, DType out);       // template arguments In and Out, as far as they are not float
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
-// The bytes of numbers, as Family::pack returns them.
-template <class Number>
-Bytes packed_bytes(const std::vector<Number>& numbers) {
-  Bytes bytes(numbers.size() * sizeof(Number));
-  if (!bytes.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
-  return bytes;
-}
 // Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.
 void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values);
 

@@ -1,6 +1,5 @@
 #include "compiler/ir/graph.h"
 
-#include <cstring>
 #include <queue>
 
 #include "compiler/support/error.h"
@@ -17,9 +16,7 @@ TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, 
 }
 
 TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values) {
-  Bytes data(values.size() * sizeof(float));
-  std::memcpy(data.data(), values.data(), data.size());
-  return add_constant(graph, std::move(name), DType::f32, std::move(shape), std::move(data));
+  return add_constant(graph, std::move(name), DType::f32, std::move(shape), packed_bytes(values));
 }
 
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,14 @@ bool lies_for_boxes(const Tensor& tensor);
 // (passes/memory_order.h): with so many channels the padding is a small part of a pixel. The copy engine can then cut boxes from every such
 // tensor of f32.
 inline constexpr int64_t kPaddedChannels = 16;
+
+// The bytes of numbers, as a constant or a family's packed data has them.
+template <class Number>
+Bytes packed_bytes(const std::vector<Number>& numbers) {
+  Bytes bytes(numbers.size() * sizeof(Number));
+  if (!bytes.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
 const float* f32_data(const Tensor& tensor);

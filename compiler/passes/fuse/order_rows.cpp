@@ -1,7 +1,6 @@
 #include "compiler/passes/fuse/order_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <string>
@@ -228,9 +227,7 @@ class Ordering {
     return add_table(old.name, old.shape, values);
   }
   TensorId add_table(const std::string& name, const Shape& shape, const std::vector<int64_t>& values) {
-    Bytes bytes(values.size() * sizeof(int64_t));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return add_constant(graph_, name + ".order" + std::to_string(graph_.tensors.size()), DType::i64, shape, std::move(bytes));
+    return add_constant(graph_, name + ".order" + std::to_string(graph_.tensors.size()), DType::i64, shape, packed_bytes(values));
   }
 
   Graph& graph_;

@@ -5,7 +5,6 @@
 #include "compiler/passes/views/move_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
@@ -71,9 +70,7 @@ class RowMaker {
   }
   TensorId table(const std::string& name, const RowTable& table) { return table_in(name, table, {static_cast<int64_t>(table.size())}); }
   TensorId table_in(const std::string& name, const RowTable& table, const Shape& shape) {
-    Bytes bytes(table.size() * sizeof(int64_t));
-    if (!bytes.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
-    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, shape, std::move(bytes));
+    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, shape, packed_bytes(table));
   }
 
  private:
