@@ -84,10 +84,6 @@ ArgValue activation_arg(Activation kind) {
                                                      "kLeakyRelu", "kSilu", "kGelu", "kGeluTanh"});
 }
 
-bool has_epilogue(const ROperator& rop) {
-  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
-}
-
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides) {
   const Epilogue& e = rop.epilogue;
   return epilogue_arg(e, tensor_arg(e.bias), tensor_arg(e.residual), residual_strides, e.residual_after_activation);

@@ -76,8 +76,6 @@ inline ArgValue enumerator_arg(int64_t value, std::initializer_list<const char*>
 ArgValue activation_arg(Activation kind);
 inline std::string activation_text(Activation kind) { return activation_arg(kind).names[0]; }  // "rk::kRelu"
 
-bool has_epilogue(const ROperator& rop);
-
 // rk::EpilogueArgs. `residual_strides` are in the order that the body wants; at most 4.
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides);
 // The same with another bias, residual and place of the residual.

@@ -67,6 +67,10 @@ inline bool is_f32_constant(const Graph& graph, TensorId id) {
 // Operands without the none ids at their end.
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 
+inline bool has_epilogue(const ROperator& rop) {
+  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
+}
+
 // All tensors that a rOperator reads: its inputs and those of its epilogue, none ids left out.
 std::vector<TensorId> reads_of(const ROperator& rop);
 

@@ -20,10 +20,6 @@ std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
 
 }  // namespace
 
-bool has_epilogue(const ROperator& rop) {
-  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
-}
-
 bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
   return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
 }

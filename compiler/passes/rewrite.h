@@ -10,7 +10,6 @@
 namespace tamp::passes {
 
 inline bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
-bool has_epilogue(const ROperator& rop);
 bool all_are(const std::vector<int64_t>& values, int64_t wanted);  // true of none
 
 // The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
