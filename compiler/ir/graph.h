@@ -87,6 +87,12 @@ struct Uses {
   }
   // The rOperator that makes the tensor for one reader alone. Else none.
   ROperatorId maker_for_one(TensorId id) const { return only_reader(id).valid() ? producer[id.index()] : ROperatorId(); }
+  // Takes in tensors that were added behind the others: nobody makes or reads them yet.
+  void grow(size_t tensors) {
+    producer.resize(tensors);
+    consumers.resize(tensors);
+    is_output.resize(tensors, false);
+  }
 };
 Uses uses_of(const Graph& graph);
 

@@ -133,16 +133,9 @@ class EpilogueFuser {
     const TensorId old = epilogue(from).bias;
     for (size_t c = 0; c < values->size(); ++c) (*values)[c] = sign * (*values)[c] + (old.valid() ? f32_data(graph_.tensor(old))[c] : 0.0F);
     epilogue(from).bias = add_f32_constant(graph_, graph_.rop(from).name + ".bias", {static_cast<int64_t>(values->size())}, *values);
-    uses_ = grown(std::move(uses_), graph_.tensors.size());
+    uses_.grow(graph_.tensors.size());
     absorb(from, at);
     return true;
-  }
-
-  static Uses grown(Uses uses, size_t tensors) {
-    uses.producer.resize(tensors);
-    uses.consumers.resize(tensors);
-    uses.is_output.resize(tensors, false);
-    return uses;
   }
 
   // `from`, whose epilogue is already extended, takes the place of `at` and makes its result.

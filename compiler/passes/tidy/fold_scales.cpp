@@ -126,9 +126,7 @@ class ScaleFolder {
 
   TensorId constant(const std::string& name, const Shape& shape, const std::vector<float>& values, ROperatorId reader) {
     const TensorId id = add_f32_constant(graph_, name, shape, values);
-    uses_.producer.resize(graph_.tensors.size());
-    uses_.consumers.resize(graph_.tensors.size());
-    uses_.is_output.resize(graph_.tensors.size(), false);
+    uses_.grow(graph_.tensors.size());
     uses_.consumers[id.index()] = {reader};
     return id;
   }
