@@ -33,6 +33,21 @@ const ElementwiseStep* single_step(const ROperator& rop) {
   return &op->steps[0];
 }
 
+Activation activation_of(ElementwiseOp op) {
+  switch (op) {
+    case ElementwiseOp::relu: return Activation::relu;
+    case ElementwiseOp::clip: return Activation::clip;
+    case ElementwiseOp::sigmoid: return Activation::sigmoid;
+    case ElementwiseOp::tanh: return Activation::tanh;
+    case ElementwiseOp::hard_sigmoid: return Activation::hard_sigmoid;
+    case ElementwiseOp::hard_swish: return Activation::hard_swish;
+    case ElementwiseOp::leaky_relu: return Activation::leaky_relu;
+    case ElementwiseOp::gelu: return Activation::gelu;
+    case ElementwiseOp::gelu_tanh: return Activation::gelu_tanh;
+    default: return Activation::none;
+  }
+}
+
 const ROperator* maker_of(const Graph& graph, const Uses& uses, TensorId id) {
   const ROperatorId maker = id.index() < uses.producer.size() ? uses.producer[id.index()] : ROperatorId();
   return maker.valid() ? &graph.rop(maker) : nullptr;

@@ -14,6 +14,7 @@ bool all_are(const std::vector<int64_t>& values, int64_t wanted);  // true of no
 
 // The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
 const ElementwiseStep* single_step(const ROperator& rop);
+Activation activation_of(ElementwiseOp op);  // by which an epilogue does the same; else none
 
 // The rOperator that makes the tensor; null for inputs, constants, and tensors newer than `uses`.
 const ROperator* maker_of(const Graph& graph, const Uses& uses, TensorId id);

@@ -7,21 +7,6 @@
 namespace tamp::passes {
 namespace {
 
-Activation activation_of(ElementwiseOp op) {
-  switch (op) {
-    case ElementwiseOp::relu: return Activation::relu;
-    case ElementwiseOp::clip: return Activation::clip;
-    case ElementwiseOp::sigmoid: return Activation::sigmoid;
-    case ElementwiseOp::tanh: return Activation::tanh;
-    case ElementwiseOp::hard_sigmoid: return Activation::hard_sigmoid;
-    case ElementwiseOp::hard_swish: return Activation::hard_swish;
-    case ElementwiseOp::leaky_relu: return Activation::leaky_relu;
-    case ElementwiseOp::gelu: return Activation::gelu;
-    case ElementwiseOp::gelu_tanh: return Activation::gelu_tanh;
-    default: return Activation::none;
-  }
-}
-
 // Longest way from any graph input, in rOperators.
 std::vector<int> depths_of(const Graph& graph, const Uses& uses) {
   std::vector<int> depths(graph.rops.size(), 0);

@@ -59,21 +59,7 @@ class ViewsLast {
   }
 
   // A step of another kind gains nothing by being moved in front of a Transpose, and would be parted from the steps behind it.
-  static bool may_join_epilogue(ElementwiseOp op) {
-    switch (op) {
-      case ElementwiseOp::add:
-      case ElementwiseOp::relu:
-      case ElementwiseOp::clip:
-      case ElementwiseOp::sigmoid:
-      case ElementwiseOp::tanh:
-      case ElementwiseOp::hard_sigmoid:
-      case ElementwiseOp::hard_swish:
-      case ElementwiseOp::leaky_relu:
-      case ElementwiseOp::gelu:
-      case ElementwiseOp::gelu_tanh: return true;
-      default: return false;
-    }
-  }
+  static bool may_join_epilogue(ElementwiseOp op) { return op == ElementwiseOp::add || activation_of(op) != Activation::none; }
 
   // A Conv or MatMul, or one of the few steps behind one that its epilogue may take.
   bool is_product(const ROperator& rop, int steps = 4) const {
