@@ -110,30 +110,28 @@ class ActivationMatcher {
     return rop.inputs;
   }
 
+  // The maker by `op` of a tensor to which 1 is added to make this one; null if there is none.
+  const ROperator* one_plus(TensorId id, ElementwiseOp op) const {
+    const ROperator* const sum = maker_of(id, ElementwiseOp::add);
+    for (size_t i = 0; sum && sum->inputs.size() == 2 && i < 2; ++i) {
+      const ROperator* const inner = scalar_value(graph_, sum->inputs[i]) == 1.0F ? maker_of(sum->inputs[1 - i], op) : nullptr;
+      if (inner) return inner;
+    }
+    return nullptr;
+  }
+
   // x of 1 + erf(x / sqrt(2)).
   TensorId one_plus_erf_of(TensorId id) const {
-    const ROperator* sum = maker_of(id, ElementwiseOp::add);
-    if (!sum || sum->inputs.size() != 2) return TensorId();
-    for (size_t i = 0; i < 2; ++i) {
-      const std::optional<float> one = scalar_value(graph_, sum->inputs[i]);
-      const ROperator* erf = maker_of(sum->inputs[1 - i], ElementwiseOp::erf);
-      if (one && *one == 1.0F && erf) return scaled_of(erf->inputs[0]);
-    }
-    return TensorId();
+    const ROperator* const erf = one_plus(id, ElementwiseOp::erf);
+    return erf ? scaled_of(erf->inputs[0]) : TensorId();
   }
 
   // x of 1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)).
   TensorId one_plus_tanh_of(TensorId id) const {
-    const ROperator* sum = maker_of(id, ElementwiseOp::add);
-    if (!sum || sum->inputs.size() != 2) return TensorId();
-    for (size_t i = 0; i < 2; ++i) {
-      const std::optional<float> one = scalar_value(graph_, sum->inputs[i]);
-      const ROperator* tanh = maker_of(sum->inputs[1 - i], ElementwiseOp::tanh);
-      const std::optional<Cubic> inner = one && *one == 1.0F && tanh ? cubic_of(tanh->inputs[0], kMostSteps) : std::nullopt;
-      if (!inner || inner->c[0] != 0 || inner->c[2] != 0) continue;
-      if (near(inner->c[1], kRoot) && near(inner->c[3], kRoot * 0.044715)) return inner->x;
-    }
-    return TensorId();
+    const ROperator* const tanh = one_plus(id, ElementwiseOp::tanh);
+    const std::optional<Cubic> inner = tanh ? cubic_of(tanh->inputs[0], kMostSteps) : std::nullopt;
+    const bool fits = inner && inner->c[0] == 0 && inner->c[2] == 0 && near(inner->c[1], kRoot) && near(inner->c[3], kRoot * 0.044715);
+    return fits ? inner->x : TensorId();
   }
 
   // The cubic polynomial of one tensor that sums, products and powers make, each read once. At most `steps` of them are opened, one inside
