@@ -64,6 +64,8 @@ inline TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.
 inline bool is_f32_constant(const Graph& graph, TensorId id) {
   return id.valid() && graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
 }
+// The values of an f32 constant, or null for none.
+inline const float* f32_data_or_null(const Graph& graph, TensorId id) { return id.valid() ? f32_data(graph.tensor(id)) : nullptr; }
 // Operands without the none ids at their end.
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 

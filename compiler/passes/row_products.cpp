@@ -23,34 +23,26 @@ ROperatorId only_maker_of(const Graph& graph, const Uses& uses, TensorId rows) {
   }
 }
 
-std::vector<float> weights_by_k(const Graph& graph, const ROperator& product) {
+ProductValues values_of_product(const Graph& graph, const ROperator& product, const ROperator* normalize) {
   const auto& matmul = std::get<MatMul>(product.attrs);
-  const Tensor& weights = graph.tensor(product.inputs[1]);
-  const float* const data = f32_data(weights);
-  const auto k = static_cast<size_t>(weights.shape[matmul.trans_b ? 1 : 0]), n = static_cast<size_t>(weights.shape[matmul.trans_b ? 0 : 1]);
-  std::vector<float> out(k * n);
+  const Tensor& given = graph.tensor(product.inputs[1]);
+  const float* const data = f32_data(given);
+  const auto k = static_cast<size_t>(given.shape[matmul.trans_b ? 1 : 0]), n = static_cast<size_t>(given.shape[matmul.trans_b ? 0 : 1]);
+  const float* const scales = normalize ? f32_data_or_null(graph, operand(*normalize, 1)) : nullptr;
+  const float* const shifts = normalize ? f32_data_or_null(graph, operand(*normalize, 2)) : nullptr;
+  ProductValues made{std::vector<float>(k * n), std::vector<float>(n)};
+  std::vector<double> sums(n, 0.0);
+  if (const float* const bias = f32_data_or_null(graph, product.epilogue.bias)) sums.assign(bias, bias + n);
   for (size_t row = 0; row < k; ++row) {
-    for (size_t column = 0; column < n; ++column)
-      out[row * n + column] = matmul.alpha * data[matmul.trans_b ? column * k + row : row * n + column];
-  }
-  return out;
-}
-
-void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias) {
-  const size_t n = bias.size(), k = weights.size() / n;
-  if (shift.valid()) {
-    const float* const shifts = f32_data(graph.tensor(shift));
-    std::vector<double> sums(bias.begin(), bias.end());
-    for (size_t row = 0; row < k; ++row) {
-      for (size_t column = 0; column < n; ++column) sums[column] += static_cast<double>(shifts[row]) * weights[row * n + column];
+    for (size_t column = 0; column < n; ++column) {
+      float& weight = made.weights[row * n + column];
+      weight = matmul.alpha * data[matmul.trans_b ? column * k + row : row * n + column];
+      if (shifts) sums[column] += static_cast<double>(shifts[row]) * weight;
+      if (scales) weight *= scales[row];
     }
-    for (size_t column = 0; column < n; ++column) bias[column] = static_cast<float>(sums[column]);
   }
-  if (!scale.valid()) return;
-  const float* const scales = f32_data(graph.tensor(scale));
-  for (size_t row = 0; row < k; ++row) {
-    for (size_t column = 0; column < n; ++column) weights[row * n + column] *= scales[row];
-  }
+  for (size_t column = 0; column < n; ++column) made.bias[column] = static_cast<float>(sums[column]);
+  return made;
 }
 
 std::optional<std::vector<int64_t>> permutation_of(const Tensor& table, int64_t count) {

@@ -14,11 +14,11 @@ bool is_row_product(const Graph& graph, const ROperator& rop);
 // The only producer of `rows`, looking through Reshapes that keep rows; none if `rows` has several readers.
 ROperatorId only_maker_of(const Graph& graph, const Uses& uses, TensorId rows);
 
-// The weights of a MatMul as [K, N], alpha times.
-std::vector<float> weights_by_k(const Graph& graph, const ROperator& product);
-
-// Moves a normalisation's scale and shift into weights [K, N], and into the bias behind them.
-void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias);
+// The weights of a MatMul as [K, N], alpha times, and its bias, or zeros; with the scale and shift of the Normalize in front, if given.
+struct ProductValues {
+  std::vector<float> weights, bias;
+};
+ProductValues values_of_product(const Graph& graph, const ROperator& product, const ROperator* normalize = nullptr);
 
 // The numbers of a constant table, if they are all numbers from 0 to count - 1, each once.
 std::optional<std::vector<int64_t>> permutation_of(const Tensor& table, int64_t count);

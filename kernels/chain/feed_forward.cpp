@@ -96,7 +96,7 @@ bool fits(const ShapedVDevice& d, const Feed& f, int64_t members) {
 // Whether fp16 keeps all of both products' operands that tf32 keeps, whatever x is (docs/adr/0026). Whether y may lose bits where the
 // activation makes it small, and W2 beside a residual, depends on the graph: compiler/shape asks passes/value_bounds.
 bool halves_keep_all(const Graph& graph, const Feed& f) {
-  const float* const bias = f.first_bias.valid() ? f32_data(graph.tensor(f.first_bias)) : nullptr;
+  const float* const bias = f32_data_or_null(graph, f.first_bias);
   if (!f.steps.normalize || !hold_normalised_product(f32_data(graph.tensor(f.first_weights)), bias, f.k, f.h)) return false;
   const float* const second = f32_data(graph.tensor(f.weights));
   for (int64_t c = 0; c < f.c; ++c) {

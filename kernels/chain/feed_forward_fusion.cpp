@@ -32,16 +32,14 @@ RegionSteps join_feed(Graph& graph, const FeedMatch& match) {
   ROperator first = graph.rops[match.first], second = graph.rops[match.second];
   Shape shape = graph.tensor(second.outputs[0]).shape;
   const int64_t columns = shape.back(), k = graph.tensor(first.inputs[0]).shape.back(), inner = graph.tensor(first.outputs[0]).shape.back();
-  std::vector<float> weights = passes::weights_by_k(graph, first), bias(static_cast<size_t>(inner), 0.0F);
-  if (first.epilogue.bias.valid()) std::copy_n(f32_data(graph.tensor(first.epilogue.bias)), bias.size(), bias.begin());
   RegionSteps made;
   const bool normalizes = match.normalize.valid();
+  const passes::ProductValues values = passes::values_of_product(graph, first, normalizes ? &graph.rop(match.normalize) : nullptr);
   shape.back() = k;
   TensorId x = passes::in_shape(graph, made.around, normalizes ? graph.rop(match.normalize).inputs[0] : first.inputs[0], shape);
   made.operands = {x};
   if (normalizes) {
     ROperator normalize = graph.rop(match.normalize);
-    passes::take_scale_and_shift(graph, operand(normalize, 1), operand(normalize, 2), weights, bias);
     std::get<Normalize>(normalize.attrs).axes = {static_cast<int64_t>(shape.size()) - 1};
     normalize.inputs = {x};
     x = passes::add_like(graph, x, second.name + ".normalised", shape);
@@ -50,11 +48,11 @@ RegionSteps join_feed(Graph& graph, const FeedMatch& match) {
   }
   shape.back() = inner;
   const TensorId between = passes::add_like(graph, second.outputs[0], second.name + ".between", shape);
-  first.inputs = {x, add_f32_constant(graph, second.name + ".first_weight", {k, inner}, weights)};
-  first.epilogue.bias = add_f32_constant(graph, second.name + ".first_bias", {inner}, bias);
+  first.inputs = {x, add_f32_constant(graph, second.name + ".first_weight", {k, inner}, values.weights)};
+  first.epilogue.bias = add_f32_constant(graph, second.name + ".first_bias", {inner}, values.bias);
   first.outputs = {between};
-  second.inputs = {
-      between, add_f32_constant(graph, second.name + ".weight", {inner, columns}, passes::weights_by_k(graph, graph.rops[match.second]))};
+  second.inputs = {between, add_f32_constant(graph, second.name + ".weight", {inner, columns},
+                                             passes::values_of_product(graph, graph.rops[match.second]).weights)};
   first.attrs = second.attrs = MatMul{};
   made.operands.insert(made.operands.end(), {first.inputs[1], second.inputs[1], first.epilogue.bias, second.epilogue.bias});
   made.results = second.outputs;

@@ -114,7 +114,7 @@ std::optional<SelfPlan> plan_of(const Request& request, const SelfHeads& s, int6
 // The type of the products' operands. None where they would lose what the precision keeps.
 std::optional<DType> operands_of(const Request& request, const SelfHeads& s) {
   const Graph& graph = request.graph;
-  const float* const bias = s.bias.valid() ? f32_data(graph.tensor(s.bias)) : nullptr;
+  const float* const bias = f32_data_or_null(graph, s.bias);
   const auto keep_all = [&] { return hold_normalised_product(f32_data(graph.tensor(s.weights)), bias, s.k, s.columns()); };
   const std::optional<DType> type =
       operand_type(request.vdevice, request.precision, graph.tensor(s.x).dtype, graph.tensor(s.out).dtype, keep_all);
@@ -153,7 +153,7 @@ int64_t column_of(const SelfHeads& s, int64_t head, int64_t c) {
 
 void pack_weights(const Graph& graph, const SelfHeads& s, const SelfPlan& plan, const SelfPacked& at, bool halves, Bytes& bytes) {
   const float* const weights = f32_data(graph.tensor(s.weights));
-  const float* const bias = s.bias.valid() ? f32_data(graph.tensor(s.bias)) : nullptr;
+  const float* const bias = f32_data_or_null(graph, s.bias);
   for (int64_t head = 0; head < s.heads; ++head) {
     std::byte* const block = bytes.data() + head * plan.chunks() * plan.chunk_bytes();
     for (int64_t c = 0; c < rk::kSelfColumns; ++c) {

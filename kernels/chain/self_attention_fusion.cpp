@@ -3,7 +3,6 @@
 // put the heads of a row side by side.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 #include <optional>
 
@@ -11,7 +10,6 @@
 #include "compiler/passes/row_products.h"
 #include "compiler/passes/view_strides.h"
 #include "compiler/passes/views/window_heads.h"
-#include "kernels/args.h"
 #include "kernels/chain/numbers.cuh"
 #include "kernels/chain/self_attention.h"
 
@@ -113,12 +111,10 @@ class SelfFusion {
   RegionSteps join() {
     ROperator normalize = graph_.rops[match_.normalize], product = graph_.rops[match_.product], attention = graph_.rops[match_.attention];
     const int64_t columns = 3 * match_.heads * rk::kSelfSize;
-    std::vector<float> weights = passes::weights_by_k(graph_, product), bias(static_cast<size_t>(columns), 0.0F);
-    if (product.epilogue.bias.valid()) std::copy_n(f32_data(graph_.tensor(product.epilogue.bias)), bias.size(), bias.begin());
-    passes::take_scale_and_shift(graph_, operand(normalize, 1), operand(normalize, 2), weights, bias);
+    const passes::ProductValues values = passes::values_of_product(graph_, product, &normalize);
     const TensorId x = normalize.inputs[0],
-                   w = add_f32_constant(graph_, name_ + ".weight", {match_.k, columns}, in_thirds(weights, match_.k)),
-                   b = add_f32_constant(graph_, name_ + ".shift", {columns}, in_thirds(bias, 1));
+                   w = add_f32_constant(graph_, name_ + ".weight", {match_.k, columns}, in_thirds(values.weights, match_.k)),
+                   b = add_f32_constant(graph_, name_ + ".shift", {columns}, in_thirds(values.bias, 1));
     const TensorId scores = match_.scores ? scores_in(operand(attention, kAttentionBias)) : TensorId();
     const TensorId given = operand(attention, kAttentionRowTable), table = given.valid() ? given : counted_rows();
     Shape shape = graph_.tensor(x).shape;

@@ -207,7 +207,7 @@ Tiled tiled_as(const Graph& graph, const ROperator& rop, const RKernel& rkernel)
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const Tiled t = tiled_as(graph, rop, rkernel);
   const float* const weights = f32_data(graph.tensor(t.weights));
-  const float* const bias = t.bias.valid() ? f32_data(graph.tensor(t.bias)) : nullptr;
+  const float* const bias = f32_data_or_null(graph, t.bias);
   constexpr int64_t kAllTaps = kTaps * kTaps;
   std::vector<float> packed(static_cast<size_t>(t.groups() * t.block_floats()));
   for (int64_t c = 0; c < t.window.channels; ++c) {

@@ -288,7 +288,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Tile& t = kTiles[c.tile];
   const Blocks b = blocks_of(s, c);
   const Product p = *product_with_prologue(graph, rop, Activations::narrow);
-  const auto data = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr; };
+  const auto data = [&](size_t i) { return f32_data_or_null(graph, operand(rop, i)); };
   const Weights weights = {data(1), data(kDepthwiseWeights), data(kDepthwiseBias)};
   std::vector<float> bias;
   if (has_bias(p)) bias = padded_bias(graph, p, 1, b.n * t.channels());

@@ -240,8 +240,8 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const int64_t chunk_k = rkernel.config_value("chunk_k"), row_bytes = chunk_k * weight_bytes_of(narrow);
   const Tensor& weights = graph.tensor(rop.inputs[kWeights]);
   const int64_t channels = weights.shape[0], hidden = weights.shape[1];
-  const auto bias_of = [&](size_t i) { return operand(rop, i).valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr; };
-  const float *const data = f32_data(weights), *const hidden_bias = bias_of(kHiddenBias), *const bias = bias_of(kBias);
+  const float *const data = f32_data(weights), *const hidden_bias = f32_data_or_null(graph, operand(rop, kHiddenBias)),
+                     *const bias = f32_data_or_null(graph, operand(rop, kBias));
   Bytes bytes(static_cast<size_t>(ring.blocks * ring.chunks_per_rtask * ring.chunk_bytes));
   const auto put = [](std::byte* to, int64_t index, float value) { std::memcpy(to + index * 4, &value, 4); };
   const int64_t first = rkernel.phases[0].body == "rk::excite_of_sums" ? rkernel.config_value("first_chunks") : 0;

@@ -233,8 +233,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const int64_t taps = op->depthwise ? op->depthwise->kernel[0] * op->depthwise->kernel[1] : 0;
   const int64_t first = op->depthwise ? rk::squeeze_filter_bytes(static_cast<int>(taps)) : 0;
   const float* const filters = taps > 0 ? f32_data(graph.tensor(rop.inputs[kSqueezeWeights])) : nullptr;
-  const bool has_bias = operand(rop, kSqueezeBias).valid();
-  const float* const biases = has_bias ? f32_data(graph.tensor(rop.inputs[kSqueezeBias])) : nullptr;
+  const float* const biases = f32_data_or_null(graph, operand(rop, kSqueezeBias));
   const float* const data = f32_data(weights);
 
   Bytes bytes(static_cast<size_t>(ring.blocks * ring.chunks_per_rtask * ring.chunk_bytes));
@@ -245,7 +244,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
       std::byte* const to = reinterpret_cast<std::byte*>(bytes.data()) + (block * ring.chunks_per_rtask + chunk) * ring.chunk_bytes;
       for (int64_t c = 0; c < count && taps > 0; ++c) {
         for (int64_t tap = 0; tap < taps; ++tap) put(to, tap * kSqueezeBlock + c, filters[(begin + c) * taps + tap]);
-        put(to, taps * kSqueezeBlock + c, has_bias ? biases[begin + c] : 0.0F);
+        put(to, taps * kSqueezeBlock + c, biases != nullptr ? biases[begin + c] : 0.0F);
       }
       for (int64_t row = 0; row < chunk_rows && chunk * chunk_rows + row < hidden; ++row) {
         const float* const from = data + (chunk * chunk_rows + row) * channels + begin;

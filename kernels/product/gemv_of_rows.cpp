@@ -109,8 +109,7 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
   const StepsOfRows of = *steps_of_rows(rop);
-  const auto values = [&](TensorId id) { return id.valid() ? f32_data(graph.tensor(id)) : nullptr; };
-  const float *const scale = values(of.scale()), *const shift = values(of.shift());
+  const float *const scale = f32_data_or_null(graph, of.scale()), *const shift = f32_data_or_null(graph, of.shift());
   double shifted = 0;
   for (size_t k = 0; k < column.size(); ++k) {
     if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];

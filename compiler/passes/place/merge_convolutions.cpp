@@ -237,7 +237,7 @@ class Merging {
     for (const size_t member : members) {
       const ROperator& rop = graph_.rops[member];
       const auto channels = static_cast<size_t>(graph_.tensor(rop.outputs[0]).shape[1]);
-      const float* bias = rop.epilogue.bias.valid() ? f32_data(graph_.tensor(rop.epilogue.bias)) : nullptr;
+      const float* bias = f32_data_or_null(graph_, rop.epilogue.bias);
       for (size_t c = 0; c < channels; ++c) values.push_back(bias ? bias[c] : 0.0F);
     }
     return add_f32_constant(graph_, name + ".bias", {static_cast<int64_t>(values.size())}, values);

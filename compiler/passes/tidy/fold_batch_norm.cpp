@@ -49,7 +49,7 @@ bool fold_into_conv(Graph& graph, ROperator& conv, const Affine& affine) {
   const int64_t channels = weight.shape[0];
   const int64_t each = channels > 0 ? element_count(weight.shape) / channels : 0;
   const float* old_weight = f32_data(weight);
-  const float* old_bias = operand(conv, 2).valid() ? f32_data(graph.tensor(conv.inputs[2])) : nullptr;
+  const float* old_bias = f32_data_or_null(graph, operand(conv, 2));
   std::vector<float> scaled, bias;
   for (int64_t c = 0; c < channels; ++c) {
     const double scale = affine.scale[static_cast<size_t>(c)];
@@ -116,7 +116,7 @@ void fold_input(Graph& graph, ROperator& rop, const ROperator& norm, const Affin
                 taps = element_count(Shape(weight.shape.begin() + 2, weight.shape.end()));
   const int64_t of_group = channels / std::get<Conv>(rop.attrs).group;
   const float* old_weight = f32_data(weight);
-  const float* old_bias = operand(rop, 2).valid() ? f32_data(graph.tensor(rop.inputs[2])) : nullptr;
+  const float* old_bias = f32_data_or_null(graph, operand(rop, 2));
   std::vector<float> scaled, bias;
   for (int64_t c = 0; c < channels; ++c) {
     double sum = old_bias ? old_bias[c] : 0.0;
