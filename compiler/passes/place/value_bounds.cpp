@@ -485,8 +485,16 @@ class Bounds {
     return bound;
   }
 
-  // Of the product of rows with weights. `rows`: it multiplies whole rows.
-  Bound times(const Bound& in, const Weights& weights, bool rows) {
+  // The rows that a product multiplies.
+  Bound multiplied(const ROperator& rop) {
+    Bound in = of(rop.inputs[0]);
+    // A window is several rows, and so may a row of a view be.
+    if (std::holds_alternative<Conv>(rop.attrs) || !reads_whole_rows(rop, rop.inputs[0], in)) in.length = kUnbounded;
+    return in;
+  }
+  Bound of_product(const ROperator& rop, const Weights& weights) {
+    const Bound in = multiplied(rop);
+    const bool rows = reads_whole_rows(rop, rop.inputs[0], in);
     const WeightNorms& norm = norms(weights);
     const double alpha = std::abs(weights.alpha), terms = alpha * (rows ? in.row_terms : in.terms);
     Bound out;
@@ -501,17 +509,6 @@ class Bounds {
     if (std::isnan(out.magnitude)) out.magnitude = kUnbounded;
     if (std::isnan(out.length)) out.length = kUnbounded;
     return out;
-  }
-  // The rows that a product multiplies.
-  Bound multiplied(const ROperator& rop) {
-    Bound in = of(rop.inputs[0]);
-    // A window is several rows, and so may a row of a view be.
-    if (std::holds_alternative<Conv>(rop.attrs) || !reads_whole_rows(rop, rop.inputs[0], in)) in.length = kUnbounded;
-    return in;
-  }
-  Bound of_product(const ROperator& rop, const Weights& weights) {
-    const Bound in = multiplied(rop);
-    return times(in, weights, reads_whole_rows(rop, rop.inputs[0], in));
   }
   // With what is added before an activation or a normalisation.
   Bound sum_of(const ROperator& rop, const Weights& weights) {
