@@ -134,6 +134,10 @@ bool all_plain_f32(const Graph& graph, const ROperator& rop) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+bool are_f32_constants(const Graph& graph, const std::vector<TensorId>& operands) {
+  return std::all_of(operands.begin(), operands.end(), [&](TensorId id) { return !id.valid() || is_f32_constant(graph, id); });
+}
+
 void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values) {
   if (!id.valid()) return values.insert(values.end(), static_cast<size_t>(columns), absent), void();
   const float* const data = f32_data(graph.tensor(id));

@@ -91,6 +91,8 @@ const char* value_type(DType dtype);                           // "float", "rk::
 void add_value_types(Phase& phase, DType in, DType out);       // template arguments In and Out, as far as they are not float
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
+// Whether those of the operands that are there are f32 constants.
+bool are_f32_constants(const Graph& graph, const std::vector<TensorId>& operands);
 // Appends a constant's values, one for each of so many columns; without a tensor so often `absent`.
 void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values);
 

@@ -48,9 +48,7 @@ std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
   }
   f.z = rop.outputs[0];
   if (steps->keeps_moments) f.kept = rop.outputs[1];
-  for (const TensorId id : {f.first_weights, f.weights, f.first_bias, f.bias, f.scale, f.shift}) {
-    if (id.valid() && !is_f32_constant(graph, id)) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {f.first_weights, f.weights, f.first_bias, f.bias, f.scale, f.shift})) return std::nullopt;
   f.k = graph.tensor(f.first_weights).shape[0];
   f.h = graph.tensor(f.weights).shape[0];
   f.c = graph.tensor(f.weights).shape[1];

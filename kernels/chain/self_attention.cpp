@@ -46,9 +46,7 @@ std::optional<SelfHeads> unplaced(const Graph& graph, const ROperator& rop) {
   s.scores = view.input(steps->kAttention, kAttentionBias);
   s.table = view.input(steps->kAttention, kAttentionRowTable);
   s.out = rop.outputs[0];
-  for (const TensorId id : {s.weights, s.bias, s.scores}) {
-    if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {s.weights, s.bias, s.scores})) return std::nullopt;
   if (s.table.valid() && graph.tensor(s.table).role != Role::constant) return std::nullopt;
   const Shape& made = graph.tensor(s.out).shape;
   s.k = graph.tensor(s.weights).shape[0];

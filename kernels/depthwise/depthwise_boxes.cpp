@@ -74,9 +74,7 @@ std::optional<Tiled> tiled_of(const Graph& graph, const ROperator& rop) {
   }
   t.weights = conv.inputs[1];
   t.bias = conv.epilogue.bias;
-  for (const TensorId id : {t.weights, t.bias}) {
-    if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {t.weights, t.bias})) return std::nullopt;
   if (const std::optional<FusedView> steps = moment_steps(rop)) {
     t.kept = steps->output(2);
     if (steps->count() > 3) t.rounded = steps->output(3);

@@ -69,10 +69,7 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   const bool types = is_value(in.dtype) && is_value(out.dtype) && (!is_narrow(in.dtype) || !is_narrow(out.dtype) || in.dtype == out.dtype);
   if (!types || in.role == Role::constant || element_count(out.shape) == 0) return std::nullopt;
   if (element_count(in.shape) > kMostElements || element_count(out.shape) > kMostElements) return std::nullopt;
-  for (const size_t i : {size_t{1}, kDepthwiseWeights, kDepthwiseBias}) {
-    const TensorId id = operand(rop, i);
-    if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {rop.inputs[1], operand(rop, kDepthwiseWeights), operand(rop, kDepthwiseBias)})) return std::nullopt;
   Separable s;
   s.in = in.dtype;
   s.images = in.shape[0];

@@ -55,11 +55,7 @@ struct Chunks {
 // What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop) {
   if (!std::holds_alternative<ChannelExcite>(rop.attrs) || has_epilogue(rop)) return std::nullopt;
-  for (size_t i = kWeights; i < rop.inputs.size(); ++i) {
-    if (!rop.inputs[i].valid()) continue;
-    const Tensor& tensor = graph.tensor(rop.inputs[i]);
-    if (tensor.role != Role::constant || tensor.dtype != DType::f32) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {rop.inputs.begin() + kWeights, rop.inputs.end()})) return std::nullopt;
   Excitation e;
   e.in = rop.inputs[kMap];
   e.sums = rop.inputs[kSums];

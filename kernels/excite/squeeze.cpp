@@ -44,17 +44,12 @@ bool has_body(const DepthwisePrologue& conv) {
          (taps == 3 || taps == 5 || taps == 7) && (stride == 1 || stride == 2);
 }
 
-bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
-
 // What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Squeezing> unplaced(const Graph& graph, const ROperator& rop) {
   const auto* const op = std::get_if<ChannelSqueeze>(&rop.attrs);
   if (op == nullptr || has_epilogue(rop)) return std::nullopt;
-  if (!is_constant(graph, rop.inputs[1]) || (op->depthwise && !has_body(*op->depthwise))) return std::nullopt;
-  for (size_t i = 1; i < rop.inputs.size(); ++i) {
-    if (rop.inputs[i].valid() && (!is_constant(graph, rop.inputs[i]) || graph.tensor(rop.inputs[i]).dtype != DType::f32))
-      return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {rop.inputs.begin() + 1, rop.inputs.end()}) || (op->depthwise && !has_body(*op->depthwise)))
+    return std::nullopt;
   Squeezing s;
   s.op = op;
   s.in = rop.inputs[0];

@@ -71,9 +71,7 @@ std::optional<Product> unplaced_product_of_rows(const Graph& graph, const ROpera
   p.alpha = of.product->alpha;
   const Shape &rows = graph.tensor(p.in).shape, &out = graph.tensor(p.out).shape;
   if (!is_f32_constant(graph, p.weights) || graph.tensor(p.weights).shape.size() != 2 || !chain_of_rows(graph, of)) return std::nullopt;
-  for (const TensorId id : {of.bias(), of.scale(), of.shift()}) {
-    if (id.valid() && !is_f32_constant(graph, id)) return std::nullopt;
-  }
+  if (!are_f32_constants(graph, {of.bias(), of.scale(), of.shift()})) return std::nullopt;
   p.in_channels = rows.back();
   p.channels = out.back();
   if (element_count(rows) == 0 || p.channels == 0) return std::nullopt;
