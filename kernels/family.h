@@ -4,12 +4,15 @@
 
 #include <functional>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/shaped_vdevice.h"
+#include "compiler/support/error.h"
 
 namespace tamp::kernels {
 
@@ -52,6 +55,13 @@ std::vector<RKernel> candidates_of(const Family& family, const Request& request)
 
 // A rKernel for as many rTasks as vEUs and, if that has more than a few, one for a quarter of them: the others are free meanwhile.
 std::vector<RKernel> for_all_and_a_quarter(const ShapedVDevice& vdevice, const std::function<RKernel(int64_t rtasks)>& rkernel_of);
+
+// What a family has found of a rOperator for which it has offered a rKernel. InternalError if that is nothing.
+template <class Found>
+Found known(std::optional<Found> found, const std::string& family, const ROperator& rop) {
+  TAMP_CHECK(found.has_value(), family + " of '" + rop.name + "'");
+  return *std::move(found);
+}
 
 // For a family that packs nothing.
 inline Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }

@@ -369,35 +369,34 @@ std::vector<RKernel> offers(const Request& request) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  const std::optional<Step> step = step_of(graph, rop);
-  TAMP_CHECK(step.has_value(), "attention_step of '" + rop.name + "'");
-  const int64_t shares = rkernel.config_value("shares"), words = rk::attention_step_words(static_cast<int>(step->padded()));
+  const Step step = known(step_of(graph, rop), "attention_step", rop);
+  const int64_t shares = rkernel.config_value("shares"), words = rk::attention_step_words(static_cast<int>(step.padded()));
   const int64_t query = phase == 0 ? index / shares : index, share = index % shares;
-  const int64_t batch = query / step->queries, m = query % step->queries;
+  const int64_t batch = query / step.queries, m = query % step.queries;
   const auto append = [&](StepOperand operand, int64_t row, int64_t row_end, int64_t column_end, std::vector<Region>& regions) {
-    const MatrixStrides strides{step->rows[operand], step->columns[operand]};
+    const MatrixStrides strides{step.rows[operand], step.columns[operand]};
     const MatrixPart part{row, row_end, 0, column_end};
-    if (row < row_end) append_matrix(graph, step->tensors[operand], step->batch, operand, strides, batch, part, regions);
+    if (row < row_end) append_matrix(graph, step.tensors[operand], step.batch, operand, strides, batch, part, regions);
   };
   if (phase == 1) {
-    out.reads.push_back({TensorId(), {index * shares * words, shares, words, step->padded() + 2}});
-    append(kOut, m, m + 1, step->values, out.writes);
+    out.reads.push_back({TensorId(), {index * shares * words, shares, words, step.padded() + 2}});
+    append(kOut, m, m + 1, step.values, out.writes);
     return;
   }
-  const int64_t per_share = keys_of_share(*step, shares), begin = share * per_share, end = std::min(begin + per_share, step->past);
-  append(kPastK, begin, end, step->size, out.reads);
-  append(kPastV, begin, end, step->values, out.reads);
-  append(kQ, m, m + 1, step->size, out.reads);
+  const int64_t per_share = keys_of_share(step, shares), begin = share * per_share, end = std::min(begin + per_share, step.past);
+  append(kPastK, begin, end, step.size, out.reads);
+  append(kPastV, begin, end, step.values, out.reads);
+  append(kQ, m, m + 1, step.size, out.reads);
   // Only the last share uses them, but all shares await them where they come as words.
-  append(kK, 0, step->own, step->size, out.reads);
-  append(kV, 0, step->own, step->values, out.reads);
-  append(kBias, m, m + 1, step->keys(), out.reads);
-  append(kCos, 0, step->queries, step->size, out.reads);
-  append(kSin, 0, step->queries, step->size, out.reads);
+  append(kK, 0, step.own, step.size, out.reads);
+  append(kV, 0, step.own, step.values, out.reads);
+  append(kBias, m, m + 1, step.keys(), out.reads);
+  append(kCos, 0, step.queries, step.size, out.reads);
+  append(kSin, 0, step.queries, step.size, out.reads);
   if (shares == 1)
-    append(kOut, m, m + 1, step->values, out.writes);
+    append(kOut, m, m + 1, step.values, out.writes);
   else
-    out.writes.push_back({TensorId(), {index * words, 1, 0, step->padded() + 2}});
+    out.writes.push_back({TensorId(), {index * words, 1, 0, step.padded() + 2}});
 }
 
 // The whole rOperator before tensors have places.

@@ -230,9 +230,7 @@ std::vector<float> channel_values(const Graph& graph, const ROperator& rop, cons
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
-  const std::optional<Product> product = patch_product_of(graph, rop);
-  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
-  const Product& p = *product;
+  const Product p = known(patch_product_of(graph, rop), "patch_conv", rop);
   const PatchPlan c = config_of(rkernel);
   const std::vector<Slot> slots = slots_of(p);
   const float* const data = f32_data(graph.tensor(p.weights));
@@ -410,9 +408,7 @@ void append_ordered(const Graph& graph, const PixelSteps& steps, const Product& 
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const std::optional<Product> product = patch_product_of(graph, rop);
-  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
-  const Product& p = *product;
+  const Product p = known(patch_product_of(graph, rop), "patch_conv", rop);
   const PatchPlan c = config_of(rkernel);
   const int64_t tile_x = index % patch_tiles(p, c, 1), tile_y = index / patch_tiles(p, c, 1) % patch_tiles(p, c, 0);
   const int64_t image = index / tiles_of_image(p, c) % p.pixels[0], n_block = index / tiles_of_image(p, c) / p.pixels[0];

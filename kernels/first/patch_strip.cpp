@@ -102,9 +102,7 @@ std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const St
 }
 
 Product product_for(const Graph& graph, const ROperator& rop) {
-  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
-  TAMP_CHECK(product.has_value(), "patch_strip of '" + rop.name + "'");
-  return *product;
+  return known(product_of(graph, rop, Activations::narrow), "patch_strip", rop);
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {

@@ -152,9 +152,7 @@ float pack_column(const std::vector<float>& column, bool narrow, const std::vect
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
-  const std::optional<Product> product = gemv_product(graph, rop);
-  TAMP_CHECK(product.has_value(), "gemv of '" + rop.name + "'");
-  const Product& p = *product;
+  const Product p = known(gemv_product(graph, rop), "gemv", rop);
   if (const std::optional<RowTile> row = row_tile_of(rop, p, rkernel)) return pack_row(graph, rop, p, *row);
   const Config c = config_of(rkernel);
   const Blocks b = blocks_of(p, c);
@@ -423,23 +421,21 @@ std::vector<RKernel> list_candidates(const Request& request) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const std::optional<Product> p = gemv_product(graph, rop);
-  TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
-  const std::optional<RowTile> row = row_tile_of(rop, *p, rkernel);
+  const Product p = known(gemv_product(graph, rop), "gemv", rop);
+  const std::optional<RowTile> row = row_tile_of(rop, p, rkernel);
   const auto of_blocks = [&] {
-    const Blocks b = blocks_of(*p, config_of(rkernel));
+    const Blocks b = blocks_of(p, config_of(rkernel));
     return b.block_n * b.turns;
   };
-  const int64_t of_rtask = row ? row->rtask_columns() : of_blocks(), begin = index * of_rtask,
-                end = std::min(begin + of_rtask, p->channels);
+  const int64_t of_rtask = row ? row->rtask_columns() : of_blocks(), begin = index * of_rtask, end = std::min(begin + of_rtask, p.channels);
   if (is_of_rows(rop)) return append_rows_accesses(graph, rop, begin, end, out);
   if (is_pooled(rop))
-    append_whole(graph, p->in, out.reads);
+    append_whole(graph, p.in, out.reads);
   else
-    append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
-  append_rows(*p, p->out, graph.tensor(p->out).place.offset, p->out_strides, 0, p->rows(), begin, end, out.writes);
-  if (!p->residual.valid()) return;
-  append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
+    append_input(graph, p, 0, p.rows(), 0, p.in_channels, out.reads);
+  append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, 0, p.rows(), begin, end, out.writes);
+  if (!p.residual.valid()) return;
+  append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, 0, p.rows(), begin, end, out.reads);
 }
 
 // Of products that make their operand; no pass asks for the time of other products. The weights are there before the operand.

@@ -23,9 +23,7 @@ std::optional<Chain> chain_of_rows(const Graph& graph, const StepsOfRows& of) {
 
 // What the body reads of memory for the rows, of a rOperator that has such a chain.
 std::vector<TensorId> operands_of_rows(const Graph& graph, const ROperator& rop) {
-  std::optional<Chain> chain = chain_of_rows(graph, *steps_of_rows(rop));
-  TAMP_CHECK(chain.has_value(), "rows of '" + rop.name + "'");
-  return std::move(chain->inputs);
+  return known(chain_of_rows(graph, *steps_of_rows(rop)), "rows", rop).inputs;
 }
 
 int64_t turns_of(int64_t k) { return ceil_div(k, rk::kGemvLaneK * rk::kComputeWarps * rk::kWarp); }
@@ -177,16 +175,15 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
 
 void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase) {
   const StepsOfRows of = *steps_of_rows(request.rop);
-  const std::optional<Chain> chain = chain_of_rows(request.graph, of);
-  TAMP_CHECK(chain.has_value(), "rows of '" + request.rop.name + "'");
+  const Chain chain = known(chain_of_rows(request.graph, of), "rows", request.rop);
   RowOperands operands;
-  operands.tensors = chain->inputs;
+  operands.tensors = chain.inputs;
   operands.norm = norm_of(of.normalize);
-  operands.constants = chain->constants;
+  operands.constants = chain.constants;
   operands.epsilon = (of.normalize ? *of.normalize : Normalize{}).epsilon;
   operands.offsets.assign(static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows), 0);
-  for (size_t i = 0; i < chain->inputs.size(); ++i) {
-    const Tensor& x = request.graph.tensor(chain->inputs[i]);
+  for (size_t i = 0; i < chain.inputs.size(); ++i) {
+    const Tensor& x = request.graph.tensor(chain.inputs[i]);
     operands.scalars |= int64_t{!has_aligned_fours(x)} << i;
     // Rows beyond the last one, up to a power of two, are row 0 once more.
     const std::vector<int64_t> of_rows = offsets_of_rows(x);
@@ -194,8 +191,8 @@ void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phas
     operands.k_strides.push_back(x.place.strides.back());
   }
   if (of.chain) {
-    operands.steps = "rk::GemvSteps<" + std::to_string(chain->temporaries);
-    for (const ChainStep& step : chain->steps) operands.steps += ", " + step_text(step);
+    operands.steps = "rk::GemvSteps<" + std::to_string(chain.temporaries);
+    for (const ChainStep& step : chain.steps) operands.steps += ", " + step_text(step);
     operands.steps += ">";
   }
   add_rows_phase(operands, request, rows, piece_k, phase);

@@ -119,9 +119,7 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
-  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
-  TAMP_CHECK(product.has_value(), "implicit_gemm of '" + rop.name + "'");
-  const Product& p = *product;
+  const Product p = known(product_of(graph, rop, Activations::narrow), "implicit_gemm", rop);
   const Config c = config_of(rkernel);
   std::vector<float> bias;
   int64_t begin = 0;
@@ -303,13 +301,12 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  const std::optional<Product> p = product_of(graph, rop, Activations::narrow);
-  TAMP_CHECK(p.has_value(), "implicit_gemm of '" + rop.name + "'");
+  const Product p = known(product_of(graph, rop, Activations::narrow), "implicit_gemm", rop);
   const Config c = config_of(rkernel);
   if (phase == 0)
-    product_accesses(graph, *p, c, index, out);
+    product_accesses(graph, p, c, index, out);
   else
-    sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
+    sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
 }
 
 // --- before tensors have places ----------------------------------------------------------------------------------------

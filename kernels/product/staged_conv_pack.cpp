@@ -161,10 +161,8 @@ std::vector<float> column_sums(const float* data, const Product& p, const Config
 }  // namespace
 
 Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
-  std::optional<Product> p = staged_product(graph, rop);
-  if (p && c.pairs != 0) p = by_pairs(*p);
-  TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
-  return *p;
+  const std::optional<Product> p = staged_product(graph, rop);
+  return known(p && c.pairs != 0 ? by_pairs(*p) : p, "staged_conv", rop);
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
