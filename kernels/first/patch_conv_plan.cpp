@@ -11,13 +11,10 @@
 namespace tamp::kernels {
 namespace {
 
-// How the warps share a block of channels, a tile of pixels, and k.
-struct Share {
-  int64_t m_tiles, n_tiles, warps_m, warps_k;
-};
-constexpr Share kShares[] = {{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 4}, {2, 1, 1, 1}, {2, 2, 1, 1}, {2, 3, 1, 1},
-                             {2, 4, 1, 1}, {2, 4, 1, 4}, {3, 1, 1, 1}, {3, 2, 1, 1}, {2, 1, 2, 1}, {2, 2, 2, 1},
-                             {2, 4, 2, 1}, {2, 7, 2, 2}, {3, 1, 2, 1}, {3, 2, 2, 1}, {3, 4, 2, 1}};
+// How the warps share a block of channels, a tile of pixels, and k: m_tiles, n_tiles, warps_m, warps_k.
+constexpr PatchPlan kShares[] = {{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 4}, {2, 1, 1, 1}, {2, 2, 1, 1}, {2, 3, 1, 1},
+                                 {2, 4, 1, 1}, {2, 4, 1, 4}, {3, 1, 1, 1}, {3, 2, 1, 1}, {2, 1, 2, 1}, {2, 2, 2, 1},
+                                 {2, 4, 2, 1}, {2, 7, 2, 2}, {3, 1, 2, 1}, {3, 2, 2, 1}, {3, 4, 2, 1}};
 
 }  // namespace
 
@@ -146,12 +143,7 @@ double patch_efficiency(const ShapedVDevice& vdevice, const Product& p, const Pa
 
 std::vector<PatchPlan> patch_plans(const ShapedVDevice& vdevice, const Product& product, int64_t cell) {
   std::vector<PatchPlan> plans;
-  for (const Share& share : kShares) {
-    PatchPlan plan;
-    plan.m_tiles = share.m_tiles;
-    plan.n_tiles = share.n_tiles;
-    plan.warps_m = share.warps_m;
-    plan.warps_k = share.warps_k;
+  for (PatchPlan plan : kShares) {
     plan.cell = cell;
     if (fits(vdevice, product, plan)) plans.push_back(plan);
   }
