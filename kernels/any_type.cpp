@@ -23,16 +23,10 @@ bool is_plain(const Tensor& tensor) {
   return is_plain_f32(same);
 }
 
-bool all_plain(const Graph& graph, const ROperator& rop) {
-  const auto plain = [&](TensorId id) { return is_plain(graph.tensor(id)); };
-  const std::vector<TensorId> reads = reads_of(rop);
-  return std::all_of(reads.begin(), reads.end(), plain) && std::all_of(rop.outputs.begin(), rop.outputs.end(), plain);
-}
+bool all_plain(const Graph& graph, const ROperator& rop) { return all_tensors(graph, rop, is_plain); }
 
 bool all_f32(const Graph& graph, const ROperator& rop) {
-  const auto f32 = [&](TensorId id) { return graph.tensor(id).dtype == DType::f32; };
-  const std::vector<TensorId> reads = reads_of(rop);
-  return std::all_of(reads.begin(), reads.end(), f32) && std::all_of(rop.outputs.begin(), rop.outputs.end(), f32);
+  return all_tensors(graph, rop, [](const Tensor& tensor) { return tensor.dtype == DType::f32; });
 }
 
 std::string number_text(DType dtype) { return is_float(dtype) ? "double" : dtype == DType::u64 ? "uint64_t" : "int64_t"; }

@@ -126,12 +126,6 @@ void add_value_types(Phase& phase, DType in, DType out) {
   if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
 }
 
-bool all_plain_f32(const Graph& graph, const ROperator& rop) {
-  const auto plain = [&](TensorId id) { return is_plain_f32(graph.tensor(id)); };
-  const std::vector<TensorId> reads = reads_of(rop);
-  return std::all_of(reads.begin(), reads.end(), plain) && std::all_of(rop.outputs.begin(), rop.outputs.end(), plain);
-}
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool are_f32_constants(const Graph& graph, const std::vector<TensorId>& operands) {

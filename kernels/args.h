@@ -2,7 +2,7 @@
 // ways to begin a phase and to make a rKernel of one.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -82,14 +82,20 @@ ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual
 ArgValue epilogue_arg(const Epilogue& epilogue, ArgValue bias, ArgValue residual, const std::vector<int64_t>& residual_strides, bool after);
 inline ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
 
+// Whether all tensors that the rOperator reads and writes are so.
+bool all_tensors(const Graph& graph, const ROperator& rop, auto is_so) {
+  std::vector<TensorId> all = reads_of(rop);
+  all.insert(all.end(), rop.outputs.begin(), rop.outputs.end());
+  return std::all_of(all.begin(), all.end(), [&](TensorId id) { return is_so(graph.tensor(id)); });
+}
 // Whether a tensor is f32 and has extents that a 32-bit index of the device can walk, as every body of these families needs.
 bool is_plain_f32(const Tensor& tensor);
 // The same of f32, f16 or bf16: what a body whose values are a template argument (kernels/vdevice/values.cuh) needs.
 bool is_plain_values(const Tensor& tensor);
-bool is_narrow(DType dtype);                                   // f16 or bf16
-const char* value_type(DType dtype);                           // "float", "rk::Half" or "rk::Bfloat"
-void add_value_types(Phase& phase, DType in, DType out);       // template arguments In and Out, as far as they are not float
-bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
+bool is_narrow(DType dtype);                              // f16 or bf16
+const char* value_type(DType dtype);                      // "float", "rk::Half" or "rk::Bfloat"
+void add_value_types(Phase& phase, DType in, DType out);  // template arguments In and Out, as far as they are not float
+inline bool all_plain_f32(const Graph& graph, const ROperator& rop) { return all_tensors(graph, rop, is_plain_f32); }
 
 // Whether those of the operands that are there are f32 constants.
 bool are_f32_constants(const Graph& graph, const std::vector<TensorId>& operands);

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include "kernels/args.h"
+
 namespace tamp::kernels {
 
 bool touches_narrowed(const Graph& graph, const ROperator& rop) {
-  const auto is_narrowed = [&](TensorId id) {
-    const BufferId buffer = graph.tensor(id).place.buffer;
-    return buffer.valid() && graph.buffers[buffer.index()].narrowed;
-  };
-  std::vector<TensorId> all = reads_of(rop);
-  all.insert(all.end(), rop.outputs.begin(), rop.outputs.end());
-  return std::any_of(all.begin(), all.end(), is_narrowed);
+  return !all_tensors(graph, rop, [&](const Tensor& tensor) {
+    return !tensor.place.buffer.valid() || !graph.buffers[tensor.place.buffer.index()].narrowed;
+  });
 }
 
 std::vector<RKernel> candidates_of(const Family& family, const Request& request) {
