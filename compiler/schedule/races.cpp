@@ -51,15 +51,15 @@ struct Declared {
   Stretches reads, writes;  // a rTask may also read what it writes
 };
 
-class Declarations {
- public:
-  Declarations(const RProgram& program, const select::Families& families) : program_(program), families_(families) {}
+struct Declarations {
+  const RProgram& program;
+  const select::Families& families;
 
   Declared of(const RTask& rtask) const {
-    const ROperator& rop = program_.graph.rop(rtask.rop);
-    const RKernel& rkernel = program_.rkernels[rtask.rop.index()];
+    const ROperator& rop = program.graph.rop(rtask.rop);
+    const RKernel& rkernel = program.rkernels[rtask.rop.index()];
     Accesses accesses;
-    select::family_of(families_, rkernel).accesses(program_.graph, rop, rkernel, rtask.phase, rtask.index, accesses);
+    select::family_of(families, rkernel).accesses(program.graph, rop, rkernel, rtask.phase, rtask.index, accesses);
     Declared declared;
     const Phase& phase = rkernel.phases[static_cast<size_t>(rtask.phase)];
     for (const Region& region : accesses.writes) {
@@ -82,19 +82,19 @@ class Declarations {
   // "byte 12 of the weights", "element 3 of 'x'"
   std::string place(int32_t base, int64_t byte) const {
     if (base == kWeightsBase) return fmt::format("byte {} of the weights{}", byte, blob_at(byte));
-    const Graph& graph = program_.graph;
-    for (size_t i = 0; base == kArenaBase && i < program_.rkernels.size(); ++i) {
+    const Graph& graph = program.graph;
+    for (size_t i = 0; base == kArenaBase && i < program.rkernels.size(); ++i) {
       const std::string name = printable(graph.rops[i].name);
-      const int64_t scratch = byte - program_.memory.scratch_offset[i], word = byte - program_.memory.exchange_offset[i];
-      if (program_.memory.scratch_offset[i] >= 0 && scratch >= 0 && scratch < program_.rkernels[i].scratch_elements * 4)
+      const int64_t scratch = byte - program.memory.scratch_offset[i], word = byte - program.memory.exchange_offset[i];
+      if (program.memory.scratch_offset[i] >= 0 && scratch >= 0 && scratch < program.rkernels[i].scratch_elements * 4)
         return fmt::format("element {} of the scratch of '{}' (byte {} of the arena)", scratch / 4, name, byte);
-      if (program_.memory.exchange_offset[i] >= 0 && word >= 0 && word < program_.rkernels[i].exchange_words * kExchangeWordBytes)
+      if (program.memory.exchange_offset[i] >= 0 && word >= 0 && word < program.rkernels[i].exchange_words * kExchangeWordBytes)
         return fmt::format("word {} of the exchange of '{}'", word / kExchangeWordBytes, name);
     }
     for (size_t b = 0; base == kArenaBase && b < graph.buffers.size(); ++b) {
-      if (program_.memory.words_offset[b] < 0) continue;
-      for (const int64_t copy : {int64_t{0}, program_.memory.words_bytes}) {
-        const int64_t word = byte - program_.memory.words_offset[b] - copy;
+      if (program.memory.words_offset[b] < 0) continue;
+      for (const int64_t copy : {int64_t{0}, program.memory.words_bytes}) {
+        const int64_t word = byte - program.memory.words_offset[b] - copy;
         if (word >= 0 && word < graph.buffers[b].elements * kWordBytes) return fmt::format("word {} of buffer {}", word / kWordBytes, b);
       }
     }
@@ -114,16 +114,15 @@ class Declarations {
     return tensors.empty() ? where : fmt::format("{}, {}", where, join(tensors, " or "));
   }
 
- private:
   std::pair<int32_t, int64_t> place_of_buffer(size_t index) const {
-    const Buffer& buffer = program_.graph.buffers[index];
+    const Buffer& buffer = program.graph.buffers[index];
     switch (buffer.kind) {
-      case BufferKind::arena: return {kArenaBase, program_.memory.buffer_offset[index]};
+      case BufferKind::arena: return {kArenaBase, program.memory.buffer_offset[index]};
       case BufferKind::input: return {kFirstPortBase + buffer.io_index, 0};
-      case BufferKind::output: return {kFirstPortBase + static_cast<int32_t>(program_.graph.inputs.size()) + buffer.io_index, 0};
+      case BufferKind::output: return {kFirstPortBase + static_cast<int32_t>(program.graph.inputs.size()) + buffer.io_index, 0};
       case BufferKind::constant: break;
     }
-    for (const WeightBlob& blob : program_.weights) {
+    for (const WeightBlob& blob : program.weights) {
       if (blob.constant.valid() && blob.constant == buffer.constant) return {kWeightsBase, blob.offset};
     }
     return {-1, 0};  // packed: no rOperator reads the constant where it was
@@ -131,26 +130,26 @@ class Declarations {
 
   void add(Stretches& to, const RTask& rtask, const Region& region) const {
     int32_t base = kArenaBase;
-    int64_t offset = program_.memory.scratch_offset[rtask.rop.index()], bytes = bytes_of(DType::f32);
+    int64_t offset = program.memory.scratch_offset[rtask.rop.index()], bytes = bytes_of(DType::f32);
     if (region.tensor.valid()) {
-      const size_t buffer = program_.graph.tensor(region.tensor).place.buffer.index();
+      const size_t buffer = program.graph.tensor(region.tensor).place.buffer.index();
       std::tie(base, offset) = place_of_buffer(buffer);
-      bytes = bytes_of(program_.graph.buffers[buffer].dtype);
+      bytes = bytes_of(program.graph.buffers[buffer].dtype);
     }
     add_run(to, base, offset, bytes, region.run);
   }
 
-  BufferId buffer_of(const Region& region) const { return program_.graph.tensor(region.tensor).place.buffer; }
+  BufferId buffer_of(const Region& region) const { return program.graph.tensor(region.tensor).place.buffer; }
 
   // The words of a region.
   void add_words(Stretches& to, const Region& region) const {
-    const int64_t at = program_.memory.words_offset[buffer_of(region).index()];
-    for (const int64_t copy : {at, at + program_.memory.words_bytes}) add_run(to, kArenaBase, copy, kWordBytes, region.run);
+    const int64_t at = program.memory.words_offset[buffer_of(region).index()];
+    for (const int64_t copy : {at, at + program.memory.words_bytes}) add_run(to, kArenaBase, copy, kWordBytes, region.run);
   }
 
   // Words of a gang's exchange.
   void add_words(Stretches& to, const RTask& rtask, const std::vector<Run>& runs) const {
-    for (const Run& run : runs) add_run(to, kArenaBase, program_.memory.exchange_offset[rtask.rop.index()], kExchangeWordBytes, run);
+    for (const Run& run : runs) add_run(to, kArenaBase, program.memory.exchange_offset[rtask.rop.index()], kExchangeWordBytes, run);
   }
 
   static void add_run(Stretches& to, int32_t base, int64_t offset, int64_t bytes, const Run& run) {
@@ -162,21 +161,18 @@ class Declarations {
 
   // Adds the data that was packed for the phase; Accesses does not have it.
   void add_packed(Stretches& to, const RTask& rtask) const {
-    for (const WeightBlob& blob : program_.weights) {
+    for (const WeightBlob& blob : program.weights) {
       if (!blob.constant.valid() && blob.rop == rtask.rop && blob.phase == rtask.phase)
         to.push_back({kWeightsBase, blob.offset, blob.offset + blob.bytes});
     }
   }
 
   std::string blob_at(int64_t byte) const {
-    for (const WeightBlob& blob : program_.weights) {
+    for (const WeightBlob& blob : program.weights) {
       if (byte >= blob.offset && byte < blob.offset + blob.bytes) return fmt::format(", in '{}'", printable(blob.name));
     }
     return "";
   }
-
-  const RProgram& program_;
-  const select::Families& families_;
 };
 
 // Whether one rTask is done before another begins: by the lanes and Waits, or by the launches of graph execution.
@@ -217,7 +213,7 @@ bool same(const RTask& a, const RTask& b) { return key(a) == key(b); }
 class RaceChecker {
  public:
   RaceChecker(const RProgram& program, const std::vector<Touch>& touched, const select::Families& families, Violations& violations)
-      : program_(program), touched_(touched), declarations_(program, families), order_(program), violations_(violations) {}
+      : program_(program), touched_(touched), declarations_{program, families}, order_(program), violations_(violations) {}
 
   void run() {
     for (size_t begin = 0; begin < touched_.size() && !violations_.full();) {

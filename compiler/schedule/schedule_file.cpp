@@ -56,11 +56,11 @@ std::string merges_line(const std::vector<Merge>& merges) {
   return lines_of("merges", lines) + ",\n";
 }
 
-class Reader {
- public:
-  Reader(const std::string& source_name, RProgram& program) : source_(source_name), program_(program) {}
+struct Reader {
+  const std::string& source;
+  RProgram& program;
 
-  [[noreturn]] void fail(const std::string& what) const { throw bad_input(fmt::format("{}: {}", printable(source_), what)); }
+  [[noreturn]] void fail(const std::string& what) const { throw bad_input(fmt::format("{}: {}", printable(source), what)); }
 
   int64_t number(std::string_view& text, const std::string& where, size_t below) const {
     int64_t value = -1;
@@ -81,8 +81,8 @@ class Reader {
     if (text.starts_with('-')) {
       text.remove_prefix(1);
     } else {
-      out.rtask.rop = ROperatorId(number(text, where, program_.rkernels.size()));
-      const auto& phases = program_.rkernels[out.rtask.rop.index()].phases;
+      out.rtask.rop = ROperatorId(number(text, where, program.rkernels.size()));
+      const auto& phases = program.rkernels[out.rtask.rop.index()].phases;
       expect(text, '.', where);
       out.rtask.phase = static_cast<int32_t>(number(text, where, phases.size()));
       expect(text, '.', where);
@@ -90,30 +90,30 @@ class Reader {
     }
     while (text.starts_with('<')) {
       text.remove_prefix(1);
-      out.waits.emplace_back(number(text, where, program_.events.size()));
+      out.waits.emplace_back(number(text, where, program.events.size()));
     }
     if (text.starts_with('>')) {
       text.remove_prefix(1);
-      out.signal = EventId(number(text, where, program_.events.size()));
+      out.signal = EventId(number(text, where, program.events.size()));
     }
     if (!text.empty()) fail(fmt::format("{}: '{}' is not expected there", where, printable(std::string(text))));
     return out;
   }
 
   void lanes(const json& lines) const {
-    if (lines.size() != program_.lanes.size())
-      fail(fmt::format("{} lanes for the {} vEUs of '{}'", lines.size(), program_.lanes.size(), printable(program_.vdevice.name)));
+    if (lines.size() != program.lanes.size())
+      fail(fmt::format("{} lanes for the {} vEUs of '{}'", lines.size(), program.lanes.size(), printable(program.vdevice.name)));
     for (size_t veu = 0; veu < lines.size(); ++veu) {
       const auto line = lines[veu].get<std::string>();
       std::string_view rest = line;
       while (!rest.empty()) {
         const size_t end = std::min(rest.find(' '), rest.size());
-        const std::string where = fmt::format("lane {} instruction {}", veu, program_.lanes[veu].size());
-        if (end > 0) program_.lanes[veu].push_back(instruction(rest.substr(0, end), where));
+        const std::string where = fmt::format("lane {} instruction {}", veu, program.lanes[veu].size());
+        if (end > 0) program.lanes[veu].push_back(instruction(rest.substr(0, end), where));
         rest.remove_prefix(std::min(end + 1, rest.size()));
       }
-      for (const Instruction& i : program_.lanes[veu]) {
-        if (i.signal.valid()) ++program_.events[i.signal.index()].count;
+      for (const Instruction& i : program.lanes[veu]) {
+        if (i.signal.valid()) ++program.events[i.signal.index()].count;
       }
     }
   }
@@ -122,14 +122,14 @@ class Reader {
   void merge(const std::string& text, const Merger* merger) const {
     try {
       const json file = json::parse(text);
-      if (file.is_object() && file.contains("merges")) file.at("merges").get_to(program_.merges);
+      if (file.is_object() && file.contains("merges")) file.at("merges").get_to(program.merges);
     } catch (const json::exception& error) {
       fail(fmt::format("not a schedule: {}", printable(error.what())));
     }
-    if (program_.merges.empty()) return;
+    if (program.merges.empty()) return;
     if (!merger) fail("it merges convolutions of a graph that is not to be changed");
     try {
-      program_.graph = merger->merged(program_.merges);
+      program.graph = merger->merged(program.merges);
     } catch (const Error& refused) {
       fail(refused.what());
     }
@@ -137,24 +137,20 @@ class Reader {
 
   // Must come before anything that asks for clocks: a program that cannot end has none.
   void require_end() const {
-    const Clocks clocks(program_);
+    const Clocks clocks(program);
     if (clocks.is_complete()) return;
     for (size_t n = 0; n < clocks.count(); ++n) {
       const At at = clocks.at(n);
       if (clocks.runs(at)) continue;
-      const Instruction& i = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
+      const Instruction& i = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
       std::vector<std::string> events;
-      for (const EventId id : i.waits) events.push_back("'" + printable(program_.events[id.index()].name) + "'");
+      for (const EventId id : i.waits) events.push_back("'" + printable(program.events[id.index()].name) + "'");
       const std::string rtask =
-          i.rtask.rop.valid() ? fmt::format("'{}' rTask {}", printable(program_.graph.rop(i.rtask.rop).name), i.rtask.index) : "an entry";
+          i.rtask.rop.valid() ? fmt::format("'{}' rTask {}", printable(program.graph.rop(i.rtask.rop).name), i.rtask.index) : "an entry";
       fail(fmt::format("{} (lane {} instruction {}) waits for ever{}", rtask, at.veu, at.position,
                        events.empty() ? ", as what is before it does" : ", for " + join(events, ", ")));
     }
   }
-
- private:
-  const std::string& source_;
-  RProgram& program_;
 };
 
 std::string described(const ScheduleKey& key) {
@@ -226,7 +222,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
   program.vdevice = vdevice;
   program.precision = options.precision;
   program.graph = std::move(graph);
-  const Reader reader(source_name, program);
+  const Reader reader{source_name, program};
   reader.merge(text, options.merger);
   const Dependencies dependencies = find_dependencies(program.graph);
   program.depth = depth_of(dependencies);

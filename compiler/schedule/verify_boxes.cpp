@@ -46,54 +46,49 @@ int64_t first_outside(const std::vector<Stretch>& parts, const std::vector<Stret
   return -1;
 }
 
-class Boxes {
- public:
-  Boxes(const RProgram& program, size_t rop, size_t phase, const select::Families& families, Violations& violations)
-      : program_(program),
-        rop_(rop),
-        phase_(phase),
-        boxes_(*program.rkernels[rop].phases[phase].boxes),
-        families_(families),
-        violations_(violations) {}
+struct Boxes {
+  const RProgram& program;
+  size_t rop, phase_number;
+  const Phase& phase;
+  const InputBoxes& boxes;
+  const select::Families& families;
+  Violations& violations;
 
   void verify() {
     if (!verify_tensor()) return;
     verify_numbers();
     verify_rules();
-    if (violations_.none()) verify_reads();
+    if (violations.none()) verify_reads();
   }
 
- private:
-  const Phase& phase() const { return program_.rkernels[rop_].phases[phase_]; }
-  const Tensor& tensor() const { return program_.graph.tensor(boxes_.tensor); }
+  const Tensor& tensor() const { return program.graph.tensor(boxes.tensor); }
 
   void refuse(const std::string& why) const {
-    violations_.add(fmt::format("'{}' ({}) phase {} has boxes {}", printable(program_.graph.rops[rop_].name), program_.rkernels[rop_].name,
-                                phase_, why));
+    violations.add(fmt::format("'{}' ({}) phase {} has boxes {}", printable(program.graph.rops[rop].name), program.rkernels[rop].name,
+                               phase_number, why));
   }
 
   bool verify_tensor() const {
-    const std::vector<TensorId> operands = reads_of(program_.graph.rops[rop_]);
-    const bool is_operand = std::find(operands.begin(), operands.end(), boxes_.tensor) != operands.end();
+    const std::vector<TensorId> operands = reads_of(program.graph.rops[rop]);
+    const bool is_operand = std::find(operands.begin(), operands.end(), boxes.tensor) != operands.end();
     if (!is_operand) return refuse("of a tensor that is none of its operands"), false;
-    const Buffer& buffer = program_.graph.buffers[tensor().place.buffer.index()];
+    const Buffer& buffer = program.graph.buffers[tensor().place.buffer.index()];
     if (buffer.kind != BufferKind::arena) return refuse("of a tensor that is not in the arena"), false;
-    if (boxes_.value_bytes != bytes_of(buffer.dtype))
-      return refuse(
-                 fmt::format("of values of {} bytes, '{}' has {}", boxes_.value_bytes, printable(tensor().name), bytes_of(buffer.dtype))),
+    if (boxes.value_bytes != bytes_of(buffer.dtype))
+      return refuse(fmt::format("of values of {} bytes, '{}' has {}", boxes.value_bytes, printable(tensor().name), bytes_of(buffer.dtype))),
              false;
-    if (boxes_.value_bytes != 2 && boxes_.value_bytes != 4) return refuse("of values that have neither 2 bytes nor 4"), false;
+    if (boxes.value_bytes != 2 && boxes.value_bytes != 4) return refuse("of values that have neither 2 bytes nor 4"), false;
     return true;
   }
 
   // Numbers that say which rTask has which boxes.
   void verify_numbers() const {
-    const InputBoxes& b = boxes_;
+    const InputBoxes& b = boxes;
     const auto all = {b.box_w,    b.box_h,         b.tiles_w, b.tiles_h,         b.images,          b.splits,
                       b.n_blocks, b.blocks_beside, b.boxes,   b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy};
     if (std::any_of(all.begin(), all.end(), [](int64_t n) { return n < 1 || n > kMostCoordinate; })) return refuse("with a number below 1");
     const int64_t of_group = b.n_blocks * b.splits * b.tiles();
-    if (phase().rtasks % of_group != 0) return refuse(fmt::format("of {} rTasks in each group, and {} rTasks", of_group, phase().rtasks));
+    if (phase.rtasks % of_group != 0) return refuse(fmt::format("of {} rTasks in each group, and {} rTasks", of_group, phase.rtasks));
     if (b.boxes <= (b.splits - 1) * b.boxes_per_split || b.boxes > b.splits * b.boxes_per_split)
       refuse(fmt::format("of which {} splits have {} each, and there are {}", b.splits, b.boxes_per_split, b.boxes));
     if (b.boxes_per_copy != 1 && b.boxes_per_copy != b.boxes_per_chunk)
@@ -105,7 +100,7 @@ class Boxes {
 
   // What the copy engine asks of a map, and that all of the map's tensor lies in the buffer.
   void verify_rules() const {
-    const InputBoxes& b = boxes_;
+    const InputBoxes& b = boxes;
     const Placement& place = tensor().place;
     const int64_t cell = kCellBytes / b.value_bytes;
     if (b.box_w > kMostOfBox || b.box_h > kMostOfBox || b.boxes_per_copy > kMostOfBox)
@@ -120,7 +115,7 @@ class Boxes {
       if (wide) return refuse(fmt::format("with a stride of {} elements", b.strides[d]));
       last += (b.extents[d] - 1) * b.strides[d];
     }
-    const int64_t elements = program_.graph.buffers[place.buffer.index()].elements;
+    const int64_t elements = program.graph.buffers[place.buffer.index()].elements;
     if (last >= elements) refuse(fmt::format("up to element {} of a buffer of {}", last, elements));
     if (b.boxes_per_copy > 1 && (b.extents[0] % b.channels() != 0 || b.group_channels % b.channels() != 0))
       refuse(fmt::format("several in a copy, of {} channels a group of {}", b.group_channels, b.extents[0]));
@@ -128,16 +123,16 @@ class Boxes {
 
   // [from, to) of the box's extent in dimension `d` that lies in the tensor.
   Stretch inside(size_t d, int64_t from, int64_t count) const {
-    return {std::clamp<int64_t>(from, 0, boxes_.extents[d]), std::clamp<int64_t>(from + count, 0, boxes_.extents[d])};
+    return {std::clamp<int64_t>(from, 0, boxes.extents[d]), std::clamp<int64_t>(from + count, 0, boxes.extents[d])};
   }
 
   // What the rTask's copies read; elsewhere they write zeros.
   void find_copied(int64_t index, std::vector<Stretch>& copied) const {
-    const InputBoxes& b = boxes_;
+    const InputBoxes& b = boxes;
     const int64_t tile = index % b.tiles(), split = index / b.tiles() % b.splits, group = index / b.tiles() / b.splits / b.n_blocks;
     const int64_t left = std::min(b.boxes_per_split, b.boxes - split * b.boxes_per_split);
-    const int64_t boxes = (left + b.boxes_per_copy - 1) / b.boxes_per_copy * b.boxes_per_copy;
-    const Stretch c = inside(0, group * b.group_channels + split * b.boxes_per_split * b.channels(), boxes * b.channels());
+    const int64_t count = (left + b.boxes_per_copy - 1) / b.boxes_per_copy * b.boxes_per_copy;
+    const Stretch c = inside(0, group * b.group_channels + split * b.boxes_per_split * b.channels(), count * b.channels());
     const Stretch w = inside(1, b.begin_w + tile % b.tiles_w * b.step_w, b.box_w);
     const Stretch h = inside(2, b.begin_h + tile / b.tiles_w % b.tiles_h * b.step_h, b.box_h);
     const Stretch image = inside(3, tile / b.tiles_w / b.tiles_h, 1);
@@ -156,12 +151,12 @@ class Boxes {
   }
 
   void verify_reads() const {
-    const kernels::Family& family = select::family_of(families_, program_.rkernels[rop_]);
+    const kernels::Family& family = select::family_of(families, program.rkernels[rop]);
     std::vector<Stretch> copied, declared;
     Accesses accesses;
-    for (int64_t t = 0; t < phase().rtasks; ++t) {
+    for (int64_t t = 0; t < phase.rtasks; ++t) {
       accesses.reads.clear(), accesses.writes.clear();
-      family.accesses(program_.graph, program_.graph.rops[rop_], program_.rkernels[rop_], static_cast<int>(phase_), t, accesses);
+      family.accesses(program.graph, program.graph.rops[rop], program.rkernels[rop], static_cast<int>(phase_number), t, accesses);
       find_copied(t, copied);
       tidy(copied);
       find_declared(accesses, declared);
@@ -178,15 +173,15 @@ class Boxes {
 
   // A residual, say, may be of the same buffer, and is loaded by the body.
   bool is_read_by_boxes_alone() const {
-    const std::vector<TensorId> operands = reads_of(program_.graph.rops[rop_]);
-    const auto is_there = [&](TensorId id) { return program_.graph.tensor(id).place.buffer == tensor().place.buffer; };
+    const std::vector<TensorId> operands = reads_of(program.graph.rops[rop]);
+    const auto is_there = [&](TensorId id) { return program.graph.tensor(id).place.buffer == tensor().place.buffer; };
     return std::count_if(operands.begin(), operands.end(), is_there) == 1;
   }
 
   void find_declared(const Accesses& accesses, std::vector<Stretch>& declared) const {
     declared.clear();
     for (const Region& region : accesses.reads) {
-      const bool same = region.tensor.valid() && program_.graph.tensor(region.tensor).place.buffer == tensor().place.buffer;
+      const bool same = region.tensor.valid() && program.graph.tensor(region.tensor).place.buffer == tensor().place.buffer;
       for (int64_t i = 0; same && i < region.run.count; ++i) {
         const int64_t begin = region.run.offset + i * region.run.stride;
         declared.push_back({begin, begin + region.run.length});
@@ -194,12 +189,6 @@ class Boxes {
     }
     tidy(declared);
   }
-
-  const RProgram& program_;
-  size_t rop_, phase_;
-  const InputBoxes& boxes_;
-  const select::Families& families_;
-  Violations& violations_;
 };
 
 }  // namespace
@@ -207,7 +196,8 @@ class Boxes {
 void verify_boxes(const RProgram& program, const select::Families& families, Violations& violations) {
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     for (size_t p = 0; p < program.rkernels[i].phases.size() && !violations.full(); ++p) {
-      if (program.rkernels[i].phases[p].boxes) Boxes(program, i, p, families, violations).verify();
+      const Phase& phase = program.rkernels[i].phases[p];
+      if (phase.boxes) Boxes{program, i, p, phase, *phase.boxes, families, violations}.verify();
     }
   }
 }

@@ -77,55 +77,57 @@ void verify_places(const RProgram& program, Violations& violations) {
 }
 
 // Checks one gang.
-class Gang {
- public:
-  Gang(const RProgram& program, size_t rop, const select::Families& families, Violations& violations)
-      : program_(program), rop_(rop), rkernel_(program.rkernels[rop]), families_(families), violations_(violations) {}
+struct Gang {
+  const RProgram& program;
+  size_t rop;
+  const RKernel& rkernel;
+  const select::Families& families;
+  Violations& violations;
+  std::vector<int32_t> publisher{};  // per word: the rTask that publishes it
 
   void verify() {
     verify_veus();
-    if (program_.memory.exchange_offset[rop_] < 0 && rkernel_.exchange_words > 0)
-      return violations_.add(fmt::format("exchange of {} has no place in the arena", name()));
-    publisher_.assign(static_cast<size_t>(rkernel_.exchange_words), -1);
+    if (program.memory.exchange_offset[rop] < 0 && rkernel.exchange_words > 0)
+      return violations.add(fmt::format("exchange of {} has no place in the arena", name()));
+    publisher.assign(static_cast<size_t>(rkernel.exchange_words), -1);
     each_rtask([&](int32_t rtask, const Accesses& accesses) {
       each_word(accesses.publishes, rtask, "publishes", [&](int64_t word) { publish(word, rtask); });
     });
-    if (!violations_.none()) return;
+    if (!violations.none()) return;
     each_rtask([&](int32_t rtask, const Accesses& accesses) {
       each_word(accesses.awaits, rtask, "awaits", [&](int64_t word) {
-        if (publisher_[static_cast<size_t>(word)] < 0)
-          violations_.add(fmt::format("{} of {} awaits word {}, which nobody publishes", who(rtask), name(), word));
+        if (publisher[static_cast<size_t>(word)] < 0)
+          violations.add(fmt::format("{} of {} awaits word {}, which nobody publishes", who(rtask), name(), word));
       });
     });
   }
 
- private:
-  std::string name() const { return fmt::format("'{}'", printable(program_.graph.rops[rop_].name)); }
+  std::string name() const { return fmt::format("'{}'", printable(program.graph.rops[rop].name)); }
 
   // `rtask` counts through all phases of the gang.
   std::string who(int32_t rtask) const {
-    for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
-      if (rtask < rkernel_.phases[p].rtasks) return fmt::format("phase {} rTask {}", p, rtask);
-      rtask -= static_cast<int32_t>(rkernel_.phases[p].rtasks);
+    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+      if (rtask < rkernel.phases[p].rtasks) return fmt::format("phase {} rTask {}", p, rtask);
+      rtask -= static_cast<int32_t>(rkernel.phases[p].rtasks);
     }
     return "no rTask";
   }
 
   void verify_veus() {
-    for (size_t veu = 0; veu < program_.lanes.size(); ++veu) {
-      const auto count = std::count_if(program_.lanes[veu].begin(), program_.lanes[veu].end(),
-                                       [&](const Instruction& i) { return i.rtask.rop.valid() && i.rtask.rop.index() == rop_; });
-      if (count > 1) violations_.add(fmt::format("vEU {} has {} rTasks of the gang {}", veu, count, name()));
+    for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+      const auto count = std::count_if(program.lanes[veu].begin(), program.lanes[veu].end(),
+                                       [&](const Instruction& i) { return i.rtask.rop.valid() && i.rtask.rop.index() == rop; });
+      if (count > 1) violations.add(fmt::format("vEU {} has {} rTasks of the gang {}", veu, count, name()));
     }
   }
 
   void each_rtask(auto f) {
-    const kernels::Family& family = select::family_of(families_, rkernel_);
+    const kernels::Family& family = select::family_of(families, rkernel);
     int32_t rtask = 0;
-    for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
-      for (int64_t t = 0; t < rkernel_.phases[p].rtasks && !violations_.full(); ++t, ++rtask) {
+    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+      for (int64_t t = 0; t < rkernel.phases[p].rtasks && !violations.full(); ++t, ++rtask) {
         Accesses accesses;
-        family.accesses(program_.graph, program_.graph.rops[rop_], rkernel_, static_cast<int>(p), t, accesses);
+        family.accesses(program.graph, program.graph.rops[rop], rkernel, static_cast<int>(p), t, accesses);
         f(rtask, accesses);
       }
     }
@@ -133,10 +135,10 @@ class Gang {
 
   void each_word(const std::vector<Run>& runs, int32_t rtask, const char* verb, auto f) {
     for (const Run& run : runs) {
-      for (int64_t i = 0; i < run.count && !violations_.full(); ++i) {
+      for (int64_t i = 0; i < run.count && !violations.full(); ++i) {
         const int64_t begin = run.offset + i * run.stride, end = begin + run.length;
-        if (begin < 0 || end > rkernel_.exchange_words) {
-          violations_.add(fmt::format("{} of {} {} words {} to {} of {}", who(rtask), name(), verb, begin, end, rkernel_.exchange_words));
+        if (begin < 0 || end > rkernel.exchange_words) {
+          violations.add(fmt::format("{} of {} {} words {} to {} of {}", who(rtask), name(), verb, begin, end, rkernel.exchange_words));
           continue;
         }
         for (int64_t word = begin; word < end; ++word) f(word);
@@ -145,39 +147,31 @@ class Gang {
   }
 
   void publish(int64_t word, int32_t rtask) {
-    int32_t& publisher = publisher_[static_cast<size_t>(word)];
-    if (publisher >= 0)
-      violations_.add(fmt::format("word {} of {} is published by {} and by {}", word, name(), who(publisher), who(rtask)));
-    publisher = rtask;
+    int32_t& known = publisher[static_cast<size_t>(word)];
+    if (known >= 0) violations.add(fmt::format("word {} of {} is published by {} and by {}", word, name(), who(known), who(rtask)));
+    known = rtask;
   }
-
-  const RProgram& program_;
-  size_t rop_;
-  const RKernel& rkernel_;
-  const select::Families& families_;
-  Violations& violations_;
-  std::vector<int32_t> publisher_;  // per word: the rTask that publishes it
 };
 
 // Words of buffers: whoever writes an element publishes its word. That an element is written once, and before it is read, is proved for the
 // buffer itself (verify_memory.cpp), and so proved for its words.
-class Words {
- public:
-  Words(const RProgram& program, const select::Families& families, Violations& violations)
-      : program_(program), families_(families), violations_(violations) {}
+struct Words {
+  const RProgram& program;
+  const select::Families& families;
+  Violations& violations;
 
   void verify() {
-    for (const BufferId buffer : buffers_in_words(program_)) {
-      if (buffer.value < 0 || buffer.index() >= program_.graph.buffers.size()) {
-        violations_.add(fmt::format("words of buffer {}, which does not exist", buffer.value));
+    for (const BufferId buffer : buffers_in_words(program)) {
+      if (buffer.value < 0 || buffer.index() >= program.graph.buffers.size()) {
+        violations.add(fmt::format("words of buffer {}, which does not exist", buffer.value));
         return;
       }
-      if (program_.memory.words_offset[buffer.index()] < 0)
-        violations_.add(fmt::format("words of buffer {} have no place in the arena", buffer.value));
-      for (size_t i = 0; i < program_.rkernels.size(); ++i) verify_writer(i, buffer);
+      if (program.memory.words_offset[buffer.index()] < 0)
+        violations.add(fmt::format("words of buffer {} have no place in the arena", buffer.value));
+      for (size_t i = 0; i < program.rkernels.size(); ++i) verify_writer(i, buffer);
     }
-    for (size_t i = 0; i < program_.rkernels.size(); ++i) {
-      for (const Phase& phase : program_.rkernels[i].phases) {
+    for (size_t i = 0; i < program.rkernels.size(); ++i) {
+      for (const Phase& phase : program.rkernels[i].phases) {
         verify_bits(i, phase);
         verify_reader(i, phase);
       }
@@ -185,84 +179,78 @@ class Words {
     verify_copies();
   }
 
- private:
   // Each bit of a phase is for a buffer that the rOperator reads or makes, which has words. A body would poll others for ever.
   void verify_bits(size_t rop, const Phase& phase) {
-    const std::string name = printable(program_.graph.rops[rop].name);
-    if (phase.words != 0 && program_.launches) violations_.add(fmt::format("'{}' has words in graph execution", name));
+    const std::string name = printable(program.graph.rops[rop].name);
+    if (phase.words != 0 && program.launches) violations.add(fmt::format("'{}' has words in graph execution", name));
     uint32_t known = 0;
     const auto verify_uses = [&](const std::vector<WordsUse>& uses, const std::vector<TensorId>& tensors, const char* verb) {
       for (const WordsUse& use : uses) {
         if (use.bit < 0 || use.bit > 31) {
-          violations_.add(fmt::format("'{}' {} words by bit {}", name, verb, use.bit));
+          violations.add(fmt::format("'{}' {} words by bit {}", name, verb, use.bit));
           continue;
         }
         known |= 1U << use.bit;
         if ((phase.words >> use.bit & 1U) == 0) continue;
         const bool is_its = std::any_of(tensors.begin(), tensors.end(),
-                                        [&](TensorId id) { return id.valid() && program_.graph.tensor(id).place.buffer == use.buffer; });
-        if (!is_its) violations_.add(fmt::format("'{}' {} words of buffer {}, where it has no tensor", name, verb, use.buffer.value));
-        const BufferKind kind = is_its ? program_.graph.buffers[use.buffer.index()].kind : BufferKind::arena;
+                                        [&](TensorId id) { return id.valid() && program.graph.tensor(id).place.buffer == use.buffer; });
+        if (!is_its) violations.add(fmt::format("'{}' {} words of buffer {}, where it has no tensor", name, verb, use.buffer.value));
+        const BufferKind kind = is_its ? program.graph.buffers[use.buffer.index()].kind : BufferKind::arena;
         if (kind == BufferKind::input || kind == BufferKind::constant)
-          violations_.add(fmt::format("'{}' {} words of buffer {}, which nobody makes", name, verb, use.buffer.value));
+          violations.add(fmt::format("'{}' {} words of buffer {}, which nobody makes", name, verb, use.buffer.value));
       }
     };
-    verify_uses(phase.may_await, reads_of(program_.graph.rops[rop]), "awaits");
-    verify_uses(phase.may_publish, program_.graph.rops[rop].outputs, "publishes");
+    verify_uses(phase.may_await, reads_of(program.graph.rops[rop]), "awaits");
+    verify_uses(phase.may_publish, program.graph.rops[rop].outputs, "publishes");
     const std::pair<std::string, std::string> none = {"WORDS", "0"};
     const auto argument =
         std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "WORDS"; });
     if ((argument == phase.template_args.end() ? none : *argument).second != std::to_string(phase.words))
-      violations_.add(fmt::format("the body of '{}' has other words than the phase", name));
-    if ((phase.words & ~known) != 0)
-      violations_.add(fmt::format("'{}' has words by bits {:#x}, which are of no buffer", name, phase.words));
+      violations.add(fmt::format("the body of '{}' has other words than the phase", name));
+    if ((phase.words & ~known) != 0) violations.add(fmt::format("'{}' has words by bits {:#x}, which are of no buffer", name, phase.words));
   }
 
   // The first copies of all words lie within words_bytes, so that all second ones lie behind them.
   void verify_copies() {
-    const int64_t bytes = program_.memory.words_bytes;
+    const int64_t bytes = program.memory.words_bytes;
     int64_t first = INT64_MAX, end = 0;
-    for (const BufferId buffer : buffers_in_words(program_)) {
-      const int64_t at = program_.memory.words_offset[buffer.index()];
+    for (const BufferId buffer : buffers_in_words(program)) {
+      const int64_t at = program.memory.words_offset[buffer.index()];
       first = std::min(first, at);
-      end = std::max(end, at + program_.graph.buffers[buffer.index()].elements * kWordBytes);
+      end = std::max(end, at + program.graph.buffers[buffer.index()].elements * kWordBytes);
     }
     if (bytes < 0 || bytes % kAlignmentBytes != 0 || (end == 0 && bytes > 0) || (end > 0 && end - first > bytes))
-      violations_.add(fmt::format("the second copy of all words is {} bytes behind the first", bytes));
+      violations.add(fmt::format("the second copy of all words is {} bytes behind the first", bytes));
   }
 
   void verify_reader(size_t rop, const Phase& phase) {
     const auto is_taken = [&](const WordsUse& use) { return (phase.words >> use.bit & 1U) != 0; };
     const auto taken = std::count_if(phase.may_await.begin(), phase.may_await.end(), is_taken);
     if (phase.awaits_all_or_none && taken != 0 && taken != static_cast<std::ptrdiff_t>(phase.may_await.size()))
-      violations_.add(fmt::format("'{}' awaits words of {} of {} operands, and can await all of them or none",
-                                  printable(program_.graph.rops[rop].name), taken, phase.may_await.size()));
+      violations.add(fmt::format("'{}' awaits words of {} of {} operands, and can await all of them or none",
+                                 printable(program.graph.rops[rop].name), taken, phase.may_await.size()));
   }
 
   void verify_writer(size_t rop, BufferId buffer) {
-    const RKernel& rkernel = program_.rkernels[rop];
-    const auto is_of_buffer = [&](TensorId id) { return id.valid() && program_.graph.tensor(id).place.buffer == buffer; };
-    const auto& outputs = program_.graph.rops[rop].outputs;
+    const RKernel& rkernel = program.rkernels[rop];
+    const auto is_of_buffer = [&](TensorId id) { return id.valid() && program.graph.tensor(id).place.buffer == buffer; };
+    const auto& outputs = program.graph.rops[rop].outputs;
     if (rkernel.rtasks() == 0 || std::none_of(outputs.begin(), outputs.end(), is_of_buffer)) return;
-    const kernels::Family& family = select::family_of(families_, rkernel);
+    const kernels::Family& family = select::family_of(families, rkernel);
     for (size_t p = 0; p < rkernel.phases.size(); ++p) {
       const bool publishes = publishes_words(rkernel.phases[p], buffer);
-      for (int64_t t = 0; t < rkernel.phases[p].rtasks && !violations_.full() && !publishes; ++t) {
+      for (int64_t t = 0; t < rkernel.phases[p].rtasks && !violations.full() && !publishes; ++t) {
         Accesses accesses;
-        family.accesses(program_.graph, program_.graph.rops[rop], rkernel, static_cast<int>(p), t, accesses);
+        family.accesses(program.graph, program.graph.rops[rop], rkernel, static_cast<int>(p), t, accesses);
         const bool writes =
             std::any_of(accesses.writes.begin(), accesses.writes.end(), [&](const Region& r) { return is_of_buffer(r.tensor); });
         if (!writes) continue;
-        violations_.add(fmt::format("'{}' phase {} rTask {} writes buffer {} and does not publish its words",
-                                    printable(program_.graph.rops[rop].name), p, t, buffer.value));
+        violations.add(fmt::format("'{}' phase {} rTask {} writes buffer {} and does not publish its words",
+                                   printable(program.graph.rops[rop].name), p, t, buffer.value));
         break;
       }
     }
   }
-
-  const RProgram& program_;
-  const select::Families& families_;
-  Violations& violations_;
 };
 
 // The members of a cluster exchange values through shared memory, so split s of a tile is on vEU s of some cluster, and the other splits on
@@ -298,12 +286,12 @@ void verify_clusters(const RProgram& program, Violations& violations) {
 
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations) {
   verify_places(program, violations);
-  Words(program, families, violations).verify();
+  Words{program, families, violations}.verify();
   verify_clusters(program, violations);
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
     if (rkernel.gang)
-      Gang(program, i, families, violations).verify();
+      Gang{program, i, rkernel, families, violations}.verify();
     else if (rkernel.exchange_words > 0)
       violations.add(fmt::format("'{}' has an exchange but is no gang", printable(program.graph.rops[i].name)));
   }

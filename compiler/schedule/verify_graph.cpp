@@ -14,26 +14,25 @@ bool has(const List& list, Id id) {
   return id.valid() && id.index() < list.size();
 }
 
-class Places {
- public:
-  Places(const Graph& graph, Violations& violations) : graph_(graph), violations_(violations) {}
+struct Places {
+  const Graph& graph;
+  Violations& violations;
 
   void verify() {
-    for (const Tensor& tensor : graph_.tensors) {
+    for (const Tensor& tensor : graph.tensors) {
       if (tensor.place.buffer.value != -1) verify_tensor(tensor);
     }
-    for (size_t b = 0; b < graph_.buffers.size(); ++b) verify_buffer(b);
-    verify_ports(graph_.inputs, BufferKind::input, graph_.input_types);
-    verify_ports(graph_.outputs, BufferKind::output, graph_.output_types);
-    for (const PaddedOutput& padded : graph_.padded) verify_padded(padded);
+    for (size_t b = 0; b < graph.buffers.size(); ++b) verify_buffer(b);
+    verify_ports(graph.inputs, BufferKind::input, graph.input_types);
+    verify_ports(graph.outputs, BufferKind::output, graph.output_types);
+    for (const PaddedOutput& padded : graph.padded) verify_padded(padded);
   }
 
- private:
   void verify_tensor(const Tensor& tensor) const {
     const Placement& place = tensor.place;
-    const auto refuse = [&](const std::string& why) { violations_.add(fmt::format("'{}' {}", printable(tensor.name), why)); };
-    if (!has(graph_.buffers, place.buffer)) return refuse("lies in a buffer that does not exist");
-    const Buffer& buffer = graph_.buffers[place.buffer.index()];
+    const auto refuse = [&](const std::string& why) { violations.add(fmt::format("'{}' {}", printable(tensor.name), why)); };
+    if (!has(graph.buffers, place.buffer)) return refuse("lies in a buffer that does not exist");
+    const Buffer& buffer = graph.buffers[place.buffer.index()];
     if (place.strides.size() != tensor.shape.size()) return refuse("has strides for another shape");
     if (tensor.dtype != buffer.dtype)
       return refuse(fmt::format("is of {}, and its buffer {} of {}", name_of(tensor.dtype), place.buffer.value, name_of(buffer.dtype)));
@@ -49,24 +48,24 @@ class Places {
   }
 
   void verify_buffer(size_t b) const {
-    const Buffer& buffer = graph_.buffers[b];
-    const auto refuse = [&](const std::string& why) { violations_.add(fmt::format("buffer {} {}", b, why)); };
+    const Buffer& buffer = graph.buffers[b];
+    const auto refuse = [&](const std::string& why) { violations.add(fmt::format("buffer {} {}", b, why)); };
     if (buffer.elements < 0) refuse(fmt::format("has {} elements", buffer.elements));
     if (buffer.narrowed && buffer.dtype != DType::f16 && buffer.dtype != DType::bf16) refuse("is narrowed and not of 16 bits");
-    const auto& ports = buffer.kind == BufferKind::input ? graph_.inputs : graph_.outputs;
+    const auto& ports = buffer.kind == BufferKind::input ? graph.inputs : graph.outputs;
     if (buffer.kind == BufferKind::input || buffer.kind == BufferKind::output) {
       const bool exists = buffer.io_index >= 0 && static_cast<size_t>(buffer.io_index) < ports.size();
       if (!exists) return refuse(fmt::format("is input or output {} of {}", buffer.io_index, ports.size()));
-      const Tensor& port = graph_.tensor(ports[static_cast<size_t>(buffer.io_index)]);
+      const Tensor& port = graph.tensor(ports[static_cast<size_t>(buffer.io_index)]);
       if (port.place.buffer.value != static_cast<int64_t>(b))
         return refuse(fmt::format("is said to be that of '{}', which lies elsewhere", printable(port.name)));
       if (element_count(port.shape) != buffer.elements)
         refuse(fmt::format("has {} elements, '{}' has {}", buffer.elements, printable(port.name), element_count(port.shape)));
     }
     if (buffer.kind == BufferKind::constant) {
-      if (!has(graph_.tensors, buffer.constant) || graph_.tensor(buffer.constant).data == nullptr)
+      if (!has(graph.tensors, buffer.constant) || graph.tensor(buffer.constant).data == nullptr)
         return refuse("is that of a constant, which does not exist");
-      const Tensor& constant = graph_.tensor(buffer.constant);
+      const Tensor& constant = graph.tensor(buffer.constant);
       if (constant.dtype != buffer.dtype || element_count(constant.shape) != buffer.elements)
         refuse(fmt::format("has another size than its constant '{}'", printable(constant.name)));
     }
@@ -74,31 +73,28 @@ class Places {
 
   // A port is all of its buffer, in row-major order. An input that nobody reads may have none.
   void verify_ports(const std::vector<TensorId>& ports, BufferKind kind, const std::vector<DType>& types) const {
-    if (!types.empty() && types.size() != ports.size()) violations_.add("types for callers are of another number of inputs or outputs");
+    if (!types.empty() && types.size() != ports.size()) violations.add("types for callers are of another number of inputs or outputs");
     for (size_t i = 0; i < ports.size(); ++i) {
-      const Tensor& port = graph_.tensor(ports[i]);
+      const Tensor& port = graph.tensor(ports[i]);
       const auto refuse = [&](const char* why) {
-        violations_.add(fmt::format("{} '{}' {}", kind == BufferKind::input ? "input" : "output", printable(port.name), why));
+        violations.add(fmt::format("{} '{}' {}", kind == BufferKind::input ? "input" : "output", printable(port.name), why));
       };
-      if (!has(graph_.buffers, port.place.buffer)) {
+      if (!has(graph.buffers, port.place.buffer)) {
         if (kind == BufferKind::output) refuse("has no place");
         continue;
       }
-      const Buffer& buffer = graph_.buffers[port.place.buffer.index()];
+      const Buffer& buffer = graph.buffers[port.place.buffer.index()];
       if (buffer.kind != kind || buffer.io_index != static_cast<int32_t>(i)) refuse("does not lie in the caller's buffer for it");
       if (port.place.offset != 0 || !is_row_major(port)) refuse("is not in row-major order");
     }
   }
 
   void verify_padded(const PaddedOutput& padded) const {
-    const auto is_output = [&](int64_t n) { return n >= 0 && n < static_cast<int64_t>(graph_.outputs.size()); };
+    const auto is_output = [&](int64_t n) { return n >= 0 && n < static_cast<int64_t>(graph.outputs.size()); };
     const bool exists = is_output(padded.output) && is_output(padded.count) && padded.axis >= 0 &&
-                        padded.axis < static_cast<int64_t>(graph_.tensor(graph_.outputs[static_cast<size_t>(padded.output)]).shape.size());
-    if (!exists) violations_.add("a padded output, its count or its axis does not exist");
+                        padded.axis < static_cast<int64_t>(graph.tensor(graph.outputs[static_cast<size_t>(padded.output)]).shape.size());
+    if (!exists) violations.add("a padded output, its count or its axis does not exist");
   }
-
-  const Graph& graph_;
-  Violations& violations_;
 };
 
 }  // namespace
@@ -109,7 +105,7 @@ void verify_graph(const RProgram& program, Violations& violations) {
   } catch (const InternalError& error) {
     return violations.add(error.what());
   }
-  Places(program.graph, violations).verify();
+  Places{program.graph, violations}.verify();
 }
 
 }  // namespace tamp::schedule

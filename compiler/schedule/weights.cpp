@@ -40,28 +40,24 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 // Gives every blob its offset; equal blobs get the same.
-class WeightsFile {
- public:
-  explicit WeightsFile(RProgram& program) : program_(program) {}
+struct WeightsFile {
+  RProgram& program;
+  std::map<size_t, std::vector<std::pair<std::shared_ptr<const Bytes>, int64_t>>> by_hash{};
 
   void append(WeightBlob blob, std::shared_ptr<const Bytes> bytes) {
     blob.bytes = static_cast<int64_t>(bytes->size());
-    auto& equals = by_hash_[std::hash<std::string_view>{}(view(*bytes))];
+    auto& equals = by_hash[std::hash<std::string_view>{}(view(*bytes))];
     for (const auto& [known, offset] : equals) {
       if (view(*known) != view(*bytes)) continue;
       blob.offset = offset;
-      program_.weights.push_back(std::move(blob));
+      program.weights.push_back(std::move(blob));
       return;
     }
-    blob.offset = (program_.weight_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    program_.weight_bytes = blob.offset + blob.bytes;
+    blob.offset = (program.weight_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    program.weight_bytes = blob.offset + blob.bytes;
     equals.emplace_back(std::move(bytes), blob.offset);
-    program_.weights.push_back(std::move(blob));
+    program.weights.push_back(std::move(blob));
   }
-
- private:
-  RProgram& program_;
-  std::map<size_t, std::vector<std::pair<std::shared_ptr<const Bytes>, int64_t>>> by_hash_;
 };
 
 }  // namespace
@@ -70,7 +66,7 @@ void list_weights(RProgram& program, const select::Families& families) {
   const Graph& graph = program.graph;
   program.weights.clear();
   program.weight_bytes = 0;
-  WeightsFile file(program);
+  WeightsFile file{program};
   std::set<TensorId> listed;
   for (const RKernel& rkernel : program.rkernels) {
     std::vector<TensorId> constants;

@@ -159,17 +159,18 @@ std::vector<Deferred> deferrals_of(const Graph& graph, DeferredRows rows) {
 }
 
 // Puts the moments of its rows behind the maker of one Normalize's rows, and a NormalizeBy in front of the products behind it.
-class Deferral {
- public:
-  Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match, bool rounds)
-      : graph_(graph), views_(views), match_(match), rounds_(rounds) {}
+struct Deferral {
+  Graph& graph;
+  std::vector<ROperator>& views;
+  const Deferred& match;
+  bool rounds;
+  TensorId moments{}, rounded{};  // of the normalised rows
 
   void apply() {
-    keep_moments(graph_.rops[match_.maker]);
-    for (const size_t product : match_.products) take_moments(graph_.rops[product]);
+    keep_moments(graph.rops[match.maker]);
+    for (const size_t product : match.products) take_moments(graph.rops[product]);
   }
 
- private:
   static ROperator step(const ROperator& rop, OpAttrs attrs, std::vector<TensorId> inputs, TensorId output) {
     return {rop.name, std::move(attrs), {}, std::move(inputs), {output}, {}};
   }
@@ -178,50 +179,50 @@ class Deferral {
   void keep_moments(ROperator& maker) {
     std::vector<ROperator> steps = {maker};
     const TensorId made = maker.outputs[0];
-    const std::string name = graph_.tensor(made).name;
+    const std::string name = graph.tensor(made).name;
     const bool convolves = std::holds_alternative<Conv>(maker.attrs), is_fused = std::holds_alternative<Fused>(maker.attrs);
     const TensorId rows = convolves ? pixels_of(made) : made;
     if (convolves) steps.push_back(step(maker, Transpose{kRowsOfPixels}, {made}, rows));
-    moments_ = add_like(graph_, made, name + ".moments", shape_of_moments(graph_.tensor(rows).shape));
-    steps.push_back(step(maker, Moments{}, {rows}, moments_));
-    std::vector<TensorId> results = {made, moments_};
-    if (rounds_) {
-      results.push_back(add_like(graph_, made, name + ".rounded", graph_.tensor(made).shape));
+    moments = add_like(graph, made, name + ".moments", shape_of_moments(graph.tensor(rows).shape));
+    steps.push_back(step(maker, Moments{}, {rows}, moments));
+    std::vector<TensorId> results = {made, moments};
+    if (rounds) {
+      results.push_back(add_like(graph, made, name + ".rounded", graph.tensor(made).shape));
       steps.push_back(make_copy(maker.name, made, results[2]));
-      rounded_ = convolves ? view_of_pixels(results[2]) : results[2];
+      rounded = convolves ? view_of_pixels(results[2]) : results[2];
     }
     const std::string title = is_fused ? title_of(maker) : convolves ? "depthwise convolution with moments" : kByMoments;
-    maker = fuse(graph_, title, steps, results, reads_of(maker));
+    maker = fuse(graph, title, steps, results, reads_of(maker));
   }
 
   // The product is no Fused yet: what it makes is normalised later, if at all.
   void take_moments(ROperator& product) {
-    const ROperator& normalize = graph_.rops[match_.normalize];
+    const ROperator& normalize = graph.rops[match.normalize];
     const auto& norm = std::get<Normalize>(normalize.attrs);
     ROperator matmul = product;
-    const Shape shape = graph_.tensor(matmul.inputs[0]).shape;
+    const Shape shape = graph.tensor(matmul.inputs[0]).shape;
     fold(matmul, operand(normalize, 1), operand(normalize, 2));
-    std::vector<TensorId> rows = {in_shape(graph_, views_, normalize.inputs[0], shape)};
-    rows.push_back(in_shape(graph_, views_, moments_, shape_of_moments(shape)));
-    if (rounded_.valid()) rows.push_back(in_shape(graph_, views_, rounded_, shape));
-    matmul.inputs[0] = add_like(graph_, rows[0], product.name + ".normalised", shape);
+    std::vector<TensorId> rows = {in_shape(graph, views, normalize.inputs[0], shape)};
+    rows.push_back(in_shape(graph, views, moments, shape_of_moments(shape)));
+    if (rounded.valid()) rows.push_back(in_shape(graph, views, rounded, shape));
+    matmul.inputs[0] = add_like(graph, rows[0], product.name + ".normalised", shape);
     const std::vector<TensorId> operands = {rows[0], matmul.inputs[1], matmul.epilogue.bias, matmul.epilogue.residual};
     ROperator by = step(product, NormalizeBy{norm.centered, norm.epsilon}, rows, matmul.inputs[0]);
     by.origin = normalize.origin;
-    product = fuse(graph_, kByMoments, {by, matmul}, product.outputs, operands);
+    product = fuse(graph, kByMoments, {by, matmul}, product.outputs, operands);
   }
 
   // Multiplies row k of the weights by scale[k], and adds the shift's product to the bias.
   void fold(ROperator& product, TensorId scale, TensorId shift) {
     const auto& op = std::get<MatMul>(product.attrs);
-    const Tensor weights = graph_.tensor(product.inputs[1]);
+    const Tensor weights = graph.tensor(product.inputs[1]);
     const float* const data = f32_data(weights);
     const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
     // In the order of memory: lines are rows of k, or with trans_b columns.
     const size_t lines = op.trans_b ? columns : k, length = op.trans_b ? k : columns;
     if (shift.valid()) {
       std::vector<double> sums(columns, 0);
-      const float* const shifts = f32_data(graph_.tensor(shift));
+      const float* const shifts = f32_data(graph.tensor(shift));
       for (size_t line = 0; line < lines; ++line) {
         const float* const values = data + line * length;
         if (op.trans_b) {
@@ -233,40 +234,34 @@ class Deferral {
       std::vector<float> bias;
       const TensorId own = product.epilogue.bias;
       for (size_t i = 0; i < columns; ++i)
-        bias.push_back(static_cast<float>(op.alpha * sums[i] + (own.valid() ? f32_data(graph_.tensor(own))[i] : 0.0F)));
-      product.epilogue.bias = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
+        bias.push_back(static_cast<float>(op.alpha * sums[i] + (own.valid() ? f32_data(graph.tensor(own))[i] : 0.0F)));
+      product.epilogue.bias = add_f32_constant(graph, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
     }
     if (!scale.valid()) return;
     std::vector<float> scaled(lines * length);
-    const float* const scales = f32_data(graph_.tensor(scale));
+    const float* const scales = f32_data(graph.tensor(scale));
     for (size_t line = 0; line < lines; ++line) {
       const size_t first = line * length;
       for (size_t i = 0; i < length; ++i) scaled[first + i] = data[first + i] * scales[op.trans_b ? i : line];
     }
-    product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
+    product.inputs[1] = add_f32_constant(graph, product.name + ".scaled_weight", weights.shape, scaled);
   }
 
   // A map's pixels as rows.
   TensorId pixels_of(TensorId map) {
-    const Shape shape = graph_.tensor(map).shape;
-    return add_like(graph_, map, graph_.tensor(map).name + ".rows", {shape[0], shape[2], shape[3], shape[1]});
+    const Shape shape = graph.tensor(map).shape;
+    return add_like(graph, map, graph.tensor(map).name + ".rows", {shape[0], shape[2], shape[3], shape[1]});
   }
   TensorId view_of_pixels(TensorId map) {
     const TensorId rows = pixels_of(map);
-    views_.push_back({graph_.tensor(rows).name, Transpose{kRowsOfPixels}, {}, {map}, {rows}, {}});
+    views.push_back({graph.tensor(rows).name, Transpose{kRowsOfPixels}, {}, {map}, {rows}, {}});
     return rows;
   }
-
-  Graph& graph_;
-  std::vector<ROperator>& views_;
-  const Deferred& match_;
-  bool rounds_;
-  TensorId moments_, rounded_;  // of the normalised rows
 };
 
 Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches, bool rounds) {
   std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
-  for (const Deferred& match : matches) Deferral(graph, views, match, rounds).apply();
+  for (const Deferred& match : matches) Deferral{graph, views, match, rounds}.apply();
   graph.rops.insert(graph.rops.end(), views.begin(), views.end());
   return remove_dead(sort_topologically(std::move(graph)));
 }

@@ -22,45 +22,41 @@ struct PooledMatch {
   std::vector<size_t> between;  // the pooling and the views behind it
 };
 
-class PooledMatcher {
- public:
-  PooledMatcher(const Graph& graph, const Uses& uses) : graph_(graph), uses_(uses) {}
+struct PooledMatcher {
+  const Graph& graph;
+  const Uses& uses;
 
   // The product at `rop` and what it needs of means.
   std::optional<PooledMatch> match(size_t rop) const {
-    const ROperator& product = graph_.rops[rop];
+    const ROperator& product = graph.rops[rop];
     const auto* matmul = std::get_if<MatMul>(&product.attrs);
-    if (!matmul || matmul->trans_a || product.inputs.size() != 2 || !is_f32_constant(graph_, product.inputs[1])) return std::nullopt;
-    if (graph_.tensor(product.inputs[0]).shape.size() != 2 || graph_.tensor(product.inputs[1]).shape.size() != 2) return std::nullopt;
+    if (!matmul || matmul->trans_a || product.inputs.size() != 2 || !is_f32_constant(graph, product.inputs[1])) return std::nullopt;
+    if (graph.tensor(product.inputs[0]).shape.size() != 2 || graph.tensor(product.inputs[1]).shape.size() != 2) return std::nullopt;
     PooledMatch match{0, rop, {}};
     TensorId at = product.inputs[0];
-    ROperatorId maker = uses_.maker_for_one(at);
-    for (; maker.valid() && std::holds_alternative<Reshape>(graph_.rop(maker).attrs); maker = uses_.maker_for_one(at)) {
+    ROperatorId maker = uses.maker_for_one(at);
+    for (; maker.valid() && std::holds_alternative<Reshape>(graph.rop(maker).attrs); maker = uses.maker_for_one(at)) {
       match.between.push_back(maker.index());
-      at = graph_.rop(maker).inputs[0];
+      at = graph.rop(maker).inputs[0];
     }
-    if (!maker.valid() || !is_mean_of_channels(graph_, graph_.rop(maker))) return std::nullopt;
+    if (!maker.valid() || !is_mean_of_channels(graph, graph.rop(maker))) return std::nullopt;
     match.between.push_back(maker.index());
-    const TensorId map = graph_.rop(maker).inputs[0];
+    const TensorId map = graph.rop(maker).inputs[0];
     // The views in between leave images and channels as they are.
-    const Shape means(graph_.tensor(map).shape.begin(), graph_.tensor(map).shape.begin() + 2);
-    const ROperatorId conv = uses_.producer[map.index()];
-    if (graph_.tensor(product.inputs[0]).shape != means || !conv.valid() || !can_sum(graph_.rop(conv))) return std::nullopt;
+    const Shape means(graph.tensor(map).shape.begin(), graph.tensor(map).shape.begin() + 2);
+    const ROperatorId conv = uses.producer[map.index()];
+    if (graph.tensor(product.inputs[0]).shape != means || !conv.valid() || !can_sum(graph.rop(conv))) return std::nullopt;
     match.conv = conv.index();
     return match;
   }
 
- private:
   bool can_sum(const ROperator& rop) const {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
-    if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph_, rop.inputs[1])) return false;
+    if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;
     if (rop.epilogue.residual.valid() && rop.epilogue.residual_after_activation) return false;
-    const int64_t channels = graph_.tensor(rop.outputs[0]).shape[1];
-    return is_f32_map(graph_, rop.inputs[0]) && channels % 4 == 0 && channels <= kMostChannels;
+    const int64_t channels = graph.tensor(rop.outputs[0]).shape[1];
+    return is_f32_map(graph, rop.inputs[0]) && channels % 4 == 0 && channels <= kMostChannels;
   }
-
-  const Graph& graph_;
-  const Uses& uses_;
 };
 
 // The product with the sums of tiles, added up to `pooled`.
@@ -107,7 +103,7 @@ Graph pool_by_sums(Graph graph, const Estimator& estimator, const GraphEstimator
   std::optional<double> now_us;
   Uses uses = uses_of(graph);
   for (size_t at = 0; at < graph.rops.size(); ++at) {
-    const std::optional<PooledMatch> match = PooledMatcher(graph, uses).match(at);
+    const std::optional<PooledMatch> match = PooledMatcher{graph, uses}.match(at);
     std::optional<Graph> made = match ? with_sums(graph, *match, estimator) : std::nullopt;
     if (!made) continue;
     if (!now_us) now_us = graphs(graph);

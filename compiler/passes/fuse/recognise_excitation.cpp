@@ -88,14 +88,15 @@ struct Excited {
   double us = 0;
 };
 
-class ExcitationMaker {
- public:
-  ExcitationMaker(Graph& graph, const Graph& before, const Estimator& estimator) : graph_(graph), before_(before), estimator_(estimator) {}
+struct ExcitationMaker {
+  Graph& graph;
+  const Graph& before;
+  const Estimator& estimator;
 
   // The ChannelSqueeze::rows with the shortest estimated time. None where there is no body for it.
   std::optional<Excited> made(const ExcitationMatch& match, std::optional<size_t> depthwise) {
-    const TensorId sums = add_tensor(graph_, {before_.tensor(before_.rops[match.first].outputs[0]).name + ".parts", DType::f32, {}});
-    const Shape& map = before_.tensor(match.squeezed).shape;
+    const TensorId sums = add_tensor(graph, {before.tensor(before.rops[match.first].outputs[0]).name + ".parts", DType::f32, {}});
+    const Shape& map = before.tensor(match.squeezed).shape;
     std::optional<Excited> best;
     for (int64_t tiles = 1, last = 0; tiles <= map[2]; ++tiles) {
       const int64_t rows = (map[2] + tiles - 1) / tiles;
@@ -103,61 +104,60 @@ class ExcitationMaker {
       std::optional<Excited> tried = with_rows(match, depthwise, sums, rows);
       if (tried && (!best || tried->us < best->us)) best = std::move(tried);
     }
-    if (best) graph_.tensor(sums).shape = shape_of_parts(match, std::get<ChannelSqueeze>(best->squeeze.attrs).rows);
+    if (best) graph.tensor(sums).shape = shape_of_parts(match, std::get<ChannelSqueeze>(best->squeeze.attrs).rows);
     return best;
   }
 
   // The convolution with the sums of its channels, by the tile of the shortest estimated time, and a ChannelExcite of these sums. None
   // where the convolution as it stands, by the fastest tile and without the sums, and `other` take less time.
   std::optional<Excited> with_sums(const ExcitationMatch& match, size_t conv, const Excited& other) {
-    const Shape& map = before_.tensor(match.squeezed).shape;
-    const TensorId sums = add_sums(graph_, before_.tensor(match.squeezed));
+    const Shape& map = before.tensor(match.squeezed).shape;
+    const TensorId sums = add_sums(graph, before.tensor(match.squeezed));
     std::optional<Excited> best;
     Shape of_best;
     std::optional<double> conv_us;
     for (const std::vector<int64_t>& tile : tiles_for_sums(map)) {
-      graph_.tensor(sums).shape = shape_of_sums(map, tile);
-      Excited made{summed_conv(graph_, before_.rops[conv], sums, tile), excited(match, sums)};
+      graph.tensor(sums).shape = shape_of_sums(map, tile);
+      Excited made{summed_conv(graph, before.rops[conv], sums, tile), excited(match, sums)};
       made.excite.inputs.resize(kExciteFirstWeights);
-      made.excite.inputs.push_back(before_.rops[match.first].inputs[1]);
-      for (const size_t step : {match.first, match.pooling}) prepend_origin(made.excite, before_.rops[step]);
-      const std::optional<Estimate> first = estimator_(graph_, made.squeeze), second = estimator_(graph_, made.excite);
+      made.excite.inputs.push_back(before.rops[match.first].inputs[1]);
+      for (const size_t step : {match.first, match.pooling}) prepend_origin(made.excite, before.rops[step]);
+      const std::optional<Estimate> first = estimator(graph, made.squeeze), second = estimator(graph, made.excite);
       if (!first || !second) continue;
       made.us = first->us + second->us;
       conv_us = std::min(conv_us.value_or(first->us), first->us);
       if (best && best->us <= made.us) continue;
       best = std::move(made);
-      of_best = graph_.tensor(sums).shape;
+      of_best = graph.tensor(sums).shape;
     }
     if (!best || other.us + *conv_us <= best->us) return std::nullopt;
-    graph_.tensor(sums).shape = of_best;
+    graph.tensor(sums).shape = of_best;
     return best;
   }
 
- private:
   Shape shape_of_parts(const ExcitationMatch& match, int64_t rows) const {
-    const Shape& map = before_.tensor(match.squeezed).shape;
+    const Shape& map = before.tensor(match.squeezed).shape;
     const int64_t blocks = (map[1] + kSqueezeBlock - 1) / kSqueezeBlock, tiles = (map[2] + rows - 1) / rows;
-    return {map[0], padded_hidden(before_.tensor(before_.rops[match.first].outputs[0]).shape[1]), blocks * tiles};
+    return {map[0], padded_hidden(before.tensor(before.rops[match.first].outputs[0]).shape[1]), blocks * tiles};
   }
 
   std::optional<Excited> with_rows(const ExcitationMatch& match, std::optional<size_t> depthwise, TensorId sums, int64_t rows) {
-    graph_.tensor(sums).shape = shape_of_parts(match, rows);
-    const ROperator &pooling = before_.rops[match.pooling], &first = before_.rops[match.first];
+    graph.tensor(sums).shape = shape_of_parts(match, rows);
+    const ROperator &pooling = before.rops[match.pooling], &first = before.rops[match.first];
     Excited made;
     made.squeeze = {pooling.name, ChannelSqueeze{rows}, {}, {match.squeezed, first.inputs[1]}, {sums}, pooling.origin};
-    if (depthwise) add_depthwise(before_.rops[*depthwise], made.squeeze);
+    if (depthwise) add_depthwise(before.rops[*depthwise], made.squeeze);
     made.squeeze.origin.insert(made.squeeze.origin.end(), first.origin.begin(), first.origin.end());
     made.excite = excited(match, sums);
-    const std::optional<Estimate> squeeze = estimator_(graph_, made.squeeze), excite = estimator_(graph_, made.excite);
+    const std::optional<Estimate> squeeze = estimator(graph, made.squeeze), excite = estimator(graph, made.excite);
     if (!squeeze || !excite) return std::nullopt;
     made.us = squeeze->us + excite->us;
     return made;
   }
 
   ROperator excited(const ExcitationMatch& match, TensorId sums) const {
-    const ROperator &first = before_.rops[match.first], &second = before_.rops[match.second];
-    ROperator excite = before_.rops[match.last];
+    const ROperator &first = before.rops[match.first], &second = before.rops[match.second];
+    ROperator excite = before.rops[match.last];
     excite.attrs = ChannelExcite{activation_call(first.epilogue), activation_call(second.epilogue)};
     excite.inputs = without_last_none({match.x, sums, second.inputs[1], first.epilogue.bias, second.epilogue.bias});
     prepend_origin(excite, second);
@@ -173,10 +173,6 @@ class ExcitationMaker {
     squeeze.outputs.push_back(rop.outputs[0]);
     prepend_origin(squeeze, rop);
   }
-
-  Graph& graph_;
-  const Graph& before_;
-  const Estimator& estimator_;
 };
 
 }  // namespace
@@ -185,7 +181,7 @@ Graph recognise_excitation(Graph graph, const Estimator& estimator) {
   if (!estimator) return graph;
   const Graph before = graph;
   const ExcitationMatcher matcher(before);
-  ExcitationMaker maker(graph, before, estimator);
+  ExcitationMaker maker{graph, before, estimator};
   std::vector<bool> taken(before.rops.size(), false), dead(before.rops.size(), false);
   for (size_t i = 0; i < before.rops.size(); ++i) {
     const std::optional<ExcitationMatch> match = matcher.match(i);

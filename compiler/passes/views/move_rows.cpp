@@ -50,31 +50,27 @@ OpAttrs for_rank(const OpAttrs& attrs, size_t rank) {
 }
 
 // Tensors, Reshapes and tables that both sweeps add to the graph.
-class RowMaker {
- public:
-  explicit RowMaker(Graph& graph) : graph_(graph) {}
+struct RowMaker {
+  Graph& graph;
 
   TensorId tensor(const std::string& name, Shape shape) {
-    return add_tensor(graph_, {name + ".rows" + std::to_string(graph_.tensors.size()), DType::f32, std::move(shape)});
+    return add_tensor(graph, {name + ".rows" + std::to_string(graph.tensors.size()), DType::f32, std::move(shape)});
   }
   // `shape` is a copy, since the caller's may be that of a tensor, which moves when one is added.
   TensorId reshaped(TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
-    if (graph_.tensor(id).shape == shape) return id;
+    if (graph.tensor(id).shape == shape) return id;
     const Reshape view{shape};
     return viewed(view, id, std::move(shape), reason, out);
   }
   TensorId viewed(OpAttrs view, TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
-    const TensorId to = tensor(graph_.tensor(id).name, std::move(shape));
-    out.push_back({graph_.tensor(to).name, std::move(view), {}, {id}, {to}, reason.origin});
+    const TensorId to = tensor(graph.tensor(id).name, std::move(shape));
+    out.push_back({graph.tensor(to).name, std::move(view), {}, {id}, {to}, reason.origin});
     return to;
   }
   TensorId table(const std::string& name, const RowTable& table) { return table_in(name, table, {static_cast<int64_t>(table.size())}); }
   TensorId table_in(const std::string& name, const RowTable& table, const Shape& shape) {
-    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, shape, packed_bytes(table));
+    return add_constant(graph, name + ".table" + std::to_string(graph.tensors.size()), DType::i64, shape, packed_bytes(table));
   }
-
- private:
-  Graph& graph_;
 };
 
 // ---- forwards ----
@@ -89,7 +85,7 @@ struct MovedRows {
 class RowSinker {
  public:
   RowSinker(Graph graph, const Estimator& estimator)
-      : graph_(std::move(graph)), estimator_(estimator), uses_(uses_of(graph_)), old_(graph_.rops), make_(graph_) {}
+      : graph_(std::move(graph)), estimator_(estimator), uses_(uses_of(graph_)), old_(graph_.rops), make_{graph_} {}
 
   Graph run(bool& changed) {
     for (const ROperator& rop : old_) {
@@ -470,7 +466,7 @@ class RowSinker {
 
 class GatherLifter {
  public:
-  explicit GatherLifter(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_(graph_) {}
+  explicit GatherLifter(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_{graph_} {}
 
   // Lifts the last Gather that can be lifted over one rOperator. Returns whether there was one.
   bool step() {

@@ -31,12 +31,12 @@ bool are_ones(const Shape& shape, size_t end) {
 }
 
 // Follows `count` elements from `at` back through rOperators that only rename them, as far as they stay one stretch.
-class Tracer {
- public:
-  Tracer(const Graph& graph, const Uses& uses) : graph_(graph), uses_(uses) {}
+struct Tracer {
+  const Graph& graph;
+  const Uses& uses;
 
   Stretch trace(TensorId tensor) const {
-    const int64_t count = element_count(graph_.tensor(tensor).shape);
+    const int64_t count = element_count(graph.tensor(tensor).shape);
     Stretch at{tensor, 0};
     while (const auto before = step(at, count)) at = *before;
     return at;
@@ -45,16 +45,15 @@ class Tracer {
   // The tensor that has all of its elements, in the same order, as `tensor` does.
   TensorId same_elements(TensorId tensor) const {
     const Stretch at = trace(tensor);
-    const bool whole = at.begin == 0 && element_count(graph_.tensor(at.tensor).shape) == element_count(graph_.tensor(tensor).shape);
+    const bool whole = at.begin == 0 && element_count(graph.tensor(at.tensor).shape) == element_count(graph.tensor(tensor).shape);
     return whole ? at.tensor : tensor;
   }
 
- private:
   std::optional<Stretch> step(const Stretch& at, int64_t count) const {
-    const ROperatorId producer = uses_.producer[at.tensor.index()];
+    const ROperatorId producer = uses.producer[at.tensor.index()];
     if (!producer.valid()) return std::nullopt;
-    const ROperator& rop = graph_.rop(producer);
-    if (keeps_order(graph_, rop)) return Stretch{rop.inputs[0], at.begin};
+    const ROperator& rop = graph.rop(producer);
+    if (keeps_order(graph, rop)) return Stretch{rop.inputs[0], at.begin};
     if (const auto* op = std::get_if<Slice>(&rop.attrs)) return through(*op, rop, at, count);
     if (const auto* op = std::get_if<Concat>(&rop.attrs)) return through(*op, rop, at, count);
     return std::nullopt;
@@ -62,7 +61,7 @@ class Tracer {
 
   // For a Slice that cuts one dimension, if the stretch lies within one row of the rest.
   std::optional<Stretch> through(const Slice& op, const ROperator& rop, const Stretch& at, int64_t count) const {
-    const Shape &from = graph_.tensor(rop.inputs[0]).shape, &to = graph_.tensor(rop.outputs[0]).shape;
+    const Shape &from = graph.tensor(rop.inputs[0]).shape, &to = graph.tensor(rop.outputs[0]).shape;
     std::optional<size_t> cut;
     for (size_t d = 0; d < from.size(); ++d) {
       if (from[d] == to[d] && op.starts[d] == 0 && op.steps[d] == 1) continue;
@@ -78,20 +77,17 @@ class Tracer {
 
   // All elements from one operand.
   std::optional<Stretch> through(const Concat& op, const ROperator& rop, const Stretch& at, int64_t count) const {
-    const Shape& shape = graph_.tensor(rop.outputs[0]).shape;
+    const Shape& shape = graph.tensor(rop.outputs[0]).shape;
     const auto axis = static_cast<size_t>(op.axis);
     if (!are_ones(shape, axis)) return std::nullopt;
     int64_t begin = 0;
     for (const TensorId id : rop.inputs) {
-      const int64_t end = begin + element_count(graph_.tensor(id).shape);
+      const int64_t end = begin + element_count(graph.tensor(id).shape);
       if (at.begin >= begin && at.begin + count <= end) return Stretch{id, at.begin - begin};
       begin = end;
     }
     return std::nullopt;
   }
-
-  const Graph& graph_;
-  const Uses& uses_;
 };
 
 // A recurrent rOperator under construction, its operands by tensor.
@@ -109,7 +105,7 @@ Graph take_last_states(Graph graph) {
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (!std::holds_alternative<Slice>(graph.rops[i].attrs)) continue;
     const TensorId taken = graph.rops[i].outputs[0];
-    const Stretch at = Tracer(graph, uses).trace(taken);
+    const Stretch at = Tracer{graph, uses}.trace(taken);
     const ROperatorId producer = uses.producer[at.tensor.index()];
     if (!producer.valid() || !std::holds_alternative<Recurrent>(graph.rop(producer).attrs)) continue;
     ROperator& rop = graph.rop(producer);
@@ -247,7 +243,7 @@ class Stacker {
 
   // Operands of `cell` that are results of the group's cells become links.
   void link(const Group& both, const Group& group, RecurrentCell& cell) const {
-    const Tracer tracer(graph_, uses_);
+    const Tracer tracer{graph_, uses_};
     const auto& cells = group.recurrent.cells;
     const auto source = [&](int32_t operand) { return tracer.same_elements(both.inputs[static_cast<size_t>(operand)]); };
     const auto is_result = [&](int32_t result, TensorId id) { return result >= 0 && group.outputs[static_cast<size_t>(result)] == id; };
