@@ -13,7 +13,11 @@ class UniqueNames {
  public:
   void take(const std::string& name) { taken_.insert(name); }
   // `wish`, or `wish` + `separator` + the first number from 2 on that makes a name that nobody has.
-  std::string unique(const std::string& wish, const std::string& separator);
+  std::string unique(const std::string& wish, const std::string& separator) {
+    std::string name = wish;
+    while (!taken_.insert(name).second) name = wish + separator + std::to_string(next_.try_emplace(wish, 2).first->second++);
+    return name;
+  }
 
  private:
   std::unordered_set<std::string> taken_;
