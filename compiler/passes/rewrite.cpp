@@ -180,6 +180,16 @@ Graph Replacements::apply(Graph graph) const {
   return graph;
 }
 
+Graph replace_rops(Graph graph, std::vector<std::vector<ROperator>> made) {
+  std::vector<ROperator> rops;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (made[i].empty()) made[i].push_back(std::move(graph.rops[i]));
+    for (ROperator& next : made[i]) rops.push_back(std::move(next));
+  }
+  graph.rops = std::move(rops);
+  return graph;
+}
+
 Graph erase_rops(Graph graph, const std::vector<bool>& dead) {
   std::vector<ROperator> kept;
   for (size_t i = 0; i < graph.rops.size(); ++i) {

@@ -70,5 +70,7 @@ class Replacements {
 };
 
 Graph erase_rops(Graph graph, const std::vector<bool>& dead);
+// Puts made[i], where there is any, in the place of rOperator i.
+Graph replace_rops(Graph graph, std::vector<std::vector<ROperator>> made);
 
 }  // namespace tamp::passes

@@ -313,9 +313,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
   graph = FactorsBehindViews(std::move(graph)).run();
   const Graph before = graph;
   const AttentionMatcher matcher(before);
-  std::vector<ROperator> rops;
-  std::vector<std::vector<ROperator>> in_front(before.rops.size());
-  std::vector<std::optional<ROperator>> joined(before.rops.size());
+  std::vector<std::vector<ROperator>> made(before.rops.size());  // in place of the product with V
   for (size_t i = 0; i < before.rops.size(); ++i) {
     const std::optional<AttentionMatch> match = matcher.match(i);
     if (!match) continue;
@@ -336,15 +334,10 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
       graph.tensors.resize(tensors);
       continue;
     }
-    in_front[match->last] = std::move(turned);
-    joined[match->last] = std::move(rop);
+    turned.push_back(std::move(rop));
+    made[match->last] = std::move(turned);
   }
-  for (size_t i = 0; i < before.rops.size(); ++i) {
-    for (ROperator& rop : in_front[i]) rops.push_back(std::move(rop));
-    rops.push_back(joined[i] ? *std::move(joined[i]) : before.rops[i]);
-  }
-  graph.rops = std::move(rops);
-  return remove_dead(std::move(graph));
+  return remove_dead(replace_rops(std::move(graph), std::move(made)));
 }
 
 }  // namespace tamp::passes

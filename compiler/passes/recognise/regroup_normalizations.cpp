@@ -123,13 +123,7 @@ Graph regroup_normalizations(Graph graph) {
   for (const ROperator& rop : before.rops) {
     if (const std::optional<GroupMatch> match = matcher.match(rop)) made[match->last] = regrouped(graph, rop, *match);
   }
-  std::vector<ROperator> old = std::move(graph.rops);
-  graph.rops.clear();
-  for (size_t i = 0; i < old.size(); ++i) {
-    if (made[i].empty()) made[i].push_back(std::move(old[i]));
-    for (ROperator& next : made[i]) graph.rops.push_back(std::move(next));
-  }
-  return remove_dead(std::move(graph));
+  return remove_dead(replace_rops(std::move(graph), std::move(made)));
 }
 
 }  // namespace tamp::passes

@@ -69,14 +69,9 @@ std::vector<ROperator> sliced(Graph& graph, const ROperator& rop) {
 }  // namespace
 
 Graph slice_gathers(Graph graph) {
-  std::vector<ROperator> old = std::move(graph.rops);
-  graph.rops.clear();
-  for (ROperator& rop : old) {
-    std::vector<ROperator> made = sliced(graph, rop);
-    if (made.empty()) made.push_back(std::move(rop));
-    for (ROperator& next : made) graph.rops.push_back(std::move(next));
-  }
-  return remove_dead(std::move(graph));
+  std::vector<std::vector<ROperator>> made;
+  for (const ROperator& rop : graph.rops) made.push_back(sliced(graph, rop));
+  return remove_dead(replace_rops(std::move(graph), std::move(made)));
 }
 
 }  // namespace tamp::passes
