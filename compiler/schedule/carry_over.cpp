@@ -146,7 +146,7 @@ class CarryOver {
       keep_nearest(found, decision_[i]);
       plan_.rkernels[i] = std::move(found[select::fastest(found, to_.machine)]);
     }
-    unsupported.raise(to_);
+    refuse_unsupported(to_, unsupported);
   }
 
   // Keeps the rKernel that was decided on. Where that is no candidate, all of its family are kept; where there are none of these, all.

@@ -46,13 +46,13 @@ std::string limit_text(const Graph& graph, const ROperator& rop) {
 
 }  // namespace
 
-void Unsupported::raise(const PolicyInput& input) const {
-  if (rops_.empty()) return;
+void refuse_unsupported(const PolicyInput& input, const Unsupported& rops) {
+  if (rops.empty()) return;
   const std::string where = fmt::format("at {} on vDevice '{}'", name_of(input.machine.precision), input.machine.vdevice.name);
   std::vector<std::string> texts;
   std::vector<Refusal> refusals;
   std::string limit;
-  for (const ROperatorId id : rops_) {
+  for (const ROperatorId id : rops) {
     const ROperator& rop = input.graph.rop(id);
     texts.push_back(describe(input.graph, rop));
     const std::string own = limit_text(input.graph, rop);
@@ -67,7 +67,7 @@ std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, boo
   const Precision precision = select::precision_of(input.graph, rop, input.machine.precision);
   auto found = select::candidates_in_program(input.families, {input.graph, rop, input.machine.vdevice, precision});
   if (!input.options.gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
-  if (found.empty()) unsupported.add(id);
+  if (found.empty()) unsupported.push_back(id);
   if (input.options.records) input.options.records->correct(found, input.graph, rop, input.machine, alone);
   const std::string forced = input.options.forced ? input.options.forced->at(id.index()) : "";
   if (forced.empty()) return found;

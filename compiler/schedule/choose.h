@@ -8,15 +8,9 @@
 
 namespace tamp::schedule {
 
-// Collects the rOperators that no family can run, so that a user hears of all of them at once.
-class Unsupported {
- public:
-  void add(ROperatorId rop) { rops_.push_back(rop); }
-  void raise(const PolicyInput& input) const;  // Error (unsupported) if there are any
-
- private:
-  std::vector<ROperatorId> rops_;
-};
+// The rOperators that no family can run, collected so that a user hears of all of them at once: an Error (unsupported) if there are any.
+using Unsupported = std::vector<ROperatorId>;
+void refuse_unsupported(const PolicyInput& input, const Unsupported& rops);
 
 // The rKernels for a rOperator, their costs corrected by records, without those that the options rule out. If no family can run the
 // rOperator, the result is empty and `unsupported` gets a note. `alone`: nothing else is in the rOperator's wave.

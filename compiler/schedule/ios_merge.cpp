@@ -169,7 +169,7 @@ RProgram MergePrices::fastest_program(const Graph& graph) const {
     candidates[i] = candidates_of(input, ROperatorId(static_cast<int64_t>(i)), /*alone=*/true, unsupported);
     if (!candidates[i].empty()) rkernels[i] = &candidates[i][select::fastest(candidates[i], input_.machine)];
   }
-  unsupported.raise(input);
+  refuse_unsupported(input, unsupported);
   return program_to_measure(input, rkernels);
 }
 

@@ -97,7 +97,7 @@ StagePrices::StagePrices(const PolicyInput& input, KnownTimes& known) : input_(i
     const std::string signature = select::signature(input.graph, input.graph.rops[i]);
     kinds_.push_back(known.kinds.try_emplace(signature, static_cast<int64_t>(known.kinds.size())).first->second);
   }
-  unsupported.raise(input);
+  refuse_unsupported(input, unsupported);
 }
 
 const RKernel& StagePrices::rkernel_for(size_t unit, int64_t share) {

@@ -246,7 +246,7 @@ class List {
       }
       keep_front(i);
     }
-    unsupported.raise(input_);
+    refuse_unsupported(input_, unsupported);
   }
 
   double us_of(const RKernel& rkernel) const { return select::completion_us(rkernel, input_.machine, input_.machine.vdevice.veus(), 1); }

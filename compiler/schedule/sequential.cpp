@@ -28,7 +28,7 @@ Plan sequential(const PolicyInput& input) {
     plan.stages.push_back({{id}});
     before = id;
   }
-  unsupported.raise(input);
+  refuse_unsupported(input, unsupported);
   plan.order = timetable.take_appended();
   return plan;
 }

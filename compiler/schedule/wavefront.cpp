@@ -66,7 +66,7 @@ class Wavefront {
       }
       commit(wave, current);
     }
-    unsupported_.raise(input_);
+    refuse_unsupported(input_, unsupported_);
     return std::move(plan_);
   }
 
