@@ -53,21 +53,17 @@ Occupancy occupancy_of(const RProgram& program) {
 
 select::RecordKey key_of(const RProgram& program, const Occupancy& occupancy, bool weights_in_l2, size_t rop) {
   const RKernel& rkernel = program.rkernels[rop];
-  select::RecordKey key;
-  key.vdevice = program.vdevice.name;
-  key.precision = name_of(select::precision_of(program.graph, program.graph.rops[rop], program.precision));
-  key.execution = "persistent";
-  key.rop = select::signature(program.graph, program.graph.rops[rop]);
-  key.family = rkernel.family;
-  key.rkernel = rkernel.name;
-  key.config = select::config_text(rkernel);
-  key.veus = static_cast<int64_t>(occupancy.of_rop[rop].size());
-  key.beside = static_cast<int64_t>(occupancy.besides[rop].size());
-  key.weights_in_l2 = weights_in_l2;
-  return key;
+  return {.vdevice = program.vdevice.name,
+          .precision = name_of(select::precision_of(program.graph, program.graph.rops[rop], program.precision)),
+          .execution = "persistent",
+          .rop = select::signature(program.graph, program.graph.rops[rop]),
+          .family = rkernel.family,
+          .rkernel = rkernel.name,
+          .config = select::config_text(rkernel),
+          .veus = static_cast<int64_t>(occupancy.of_rop[rop].size()),
+          .beside = static_cast<int64_t>(occupancy.besides[rop].size()),
+          .weights_in_l2 = weights_in_l2};
 }
-
-bool weights_in_l2(const RProgram& program) { return select::machine_for(program.graph, program.vdevice, program.precision).weights_in_l2; }
 
 class Tuner {
  public:
@@ -148,7 +144,7 @@ class Tuner {
 
   void note(const RProgram& program, const RopTimes& times) {
     const Occupancy occupancy = occupancy_of(program);
-    const bool in_l2 = weights_in_l2(program);
+    const bool in_l2 = select::machine_for(program.graph, program.vdevice, program.precision).weights_in_l2;
     for (size_t i = 0; i < program.rkernels.size(); ++i) {
       if (times.us.at(i) > 0) records_.add(key_of(program, occupancy, in_l2, i), {times.us[i], times.runs});
     }
@@ -222,10 +218,6 @@ Settled settle(const Prepared& prepared, const CompileOptions& compile, const se
   if (!us[0] && !settled.tuned_us) throw Error(ExitCode::check_failed, "no rProgram gave the right answer");
   settled.tuned_is_faster = settled.tuned_us && (!us[0] || kinds.empty() || *settled.tuned_us < *us[0]);
   return settled;
-}
-
-select::RecordKey record_key(const RProgram& program, size_t rop) {
-  return key_of(program, occupancy_of(program), weights_in_l2(program), rop);
 }
 
 }  // namespace tamp::cli

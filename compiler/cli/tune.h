@@ -43,7 +43,4 @@ struct Settled {
 // Error (check failed) if no program gave the right answer.
 Settled settle(const Prepared& prepared, const CompileOptions& compile, const select::Records& records, const MeasureWhole& measure);
 
-// The key under which the time of a rOperator of this rProgram is recorded.
-select::RecordKey record_key(const RProgram& program, size_t rop);
-
 }  // namespace tamp::cli
