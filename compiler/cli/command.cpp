@@ -22,59 +22,44 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
   return command;
 }
 
-CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values, const std::string& help) {
-  return command.add_option(flag, values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+void add_repeated(CLI::App& command, const std::string& flag, const std::string& text, std::vector<std::string>& values,
+                  const std::string& help) {
+  CLI::Option* option = add_value(command, flag, text, values, help)->expected(1);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
 }
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
-  command
-      .add_option("--vdevice", arguments.vdevice,
-                  "GPU to compile for: a name of 'tamp devices', or a .json file; auto (default): this machine's; where there is none, "
-                  "h200, or cpu to run or tune")
-      ->option_text("auto|NAME|FILE.json");
-  command
-      .add_option("--precision", arguments.precision,
-                  "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
-                  "default: fp16 or bf16 if the model is of that type and the vDevice has it, else the vDevice's own")
-      ->option_text("P");
-  command
-      .add_option(
-          "--activations", arguments.activations,
-          "auto (default: in memory they take 16 bits; in fp16 and bf16 wherever all rKernels that touch them can do it, in tf32 where "
-          "fp16 is proven to keep what tf32 keeps) or fp32")
-      ->check(CLI::IsMember({"auto", "fp32"}))
-      ->option_text("auto|fp32");
-  command
-      .add_option("--policy", arguments.policy,
-                  "How rTasks are put on vEUs: best (default: the fastest by simulation of wavefront, greedy, sequential and list), "
-                  "wavefront-fastest, wavefront-launches, ios, ios-merge or ios-parallel (docs/policies.md)")
-      ->option_text("POLICY");
-  command
-      .add_option("--ios-pruning", arguments.ios_pruning,
-                  "Policies ios..: at most R rOperators in a group, and S groups in a stage or convolutions in one; 0 for any; default 3,8")
+  add_value(command, "--vdevice", "auto|NAME|FILE.json", arguments.vdevice,
+            "GPU to compile for: a name of 'tamp devices', or a .json file; auto (default): this machine's; where there is none, "
+            "h200, or cpu to run or tune");
+  add_value(command, "--precision", "P", arguments.precision,
+            "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
+            "default: fp16 or bf16 if the model is of that type and the vDevice has it, else the vDevice's own");
+  add_value(command, "--activations", "auto|fp32", arguments.activations,
+            "auto (default: in memory they take 16 bits; in fp16 and bf16 wherever all rKernels that touch them can do it, in tf32 where "
+            "fp16 is proven to keep what tf32 keeps) or fp32")
+      ->check(CLI::IsMember({"auto", "fp32"}));
+  add_value(command, "--policy", "POLICY", arguments.policy,
+            "How rTasks are put on vEUs: best (default: the fastest by simulation of wavefront, greedy, sequential and list), "
+            "wavefront-fastest, wavefront-launches, ios, ios-merge or ios-parallel (docs/policies.md)");
+  add_value(command, "--ios-pruning", "R,S", arguments.ios_pruning,
+            "Policies ios..: at most R rOperators in a group, and S groups in a stage or convolutions in one; 0 for any; default 3,8")
       ->delimiter(',')
-      ->expected(2)
-      ->option_text("R,S");
-  command
-      .add_option("--search-plans", arguments.search_plans, "Policies list and best: how many plans are simulated at most; default 1000")
-      ->option_text("N");
-  command
-      .add_option("--execution", arguments.execution,
-                  "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")
-      ->option_text("E");
-  add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");
-  command.add_option("--batch", arguments.batch, "First extent of all inputs, also where the model was exported with another one")
-      ->option_text("N")
+      ->expected(2);
+  add_value(command, "--search-plans", "N", arguments.search_plans,
+            "Policies list and best: how many plans are simulated at most; default 1000");
+  add_value(command, "--execution", "E", arguments.execution,
+            "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison");
+  add_repeated(command, "--dim", "NAME=N", arguments.dims, "Value of a symbolic dimension of the model; may be repeated");
+  add_value(command, "--batch", "N", arguments.batch, "First extent of all inputs, also where the model was exported with another one")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  add_repeated(command, "--freeze", arguments.frozen, "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated")
-      ->option_text("NAME=FILE");
+  add_repeated(command, "--freeze", "NAME=FILE", arguments.frozen,
+               "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated");
 }
 
 void add_records_option(CLI::App& command, ModelArguments& arguments) {
-  command
-      .add_option("--records", arguments.records,
-                  "Measured times of rKernels ('tamp tune' writes them); none: the cost model alone; default: those in tamp")
-      ->option_text("FILE|none");
+  add_value(command, "--records", "FILE|none", arguments.records,
+            "Measured times of rKernels ('tamp tune' writes them); none: the cost model alone; default: those in tamp");
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text) {
@@ -86,11 +71,9 @@ std::pair<std::string, std::string> split_assignment(const std::string& flag, co
 }
 
 void add_ios_option(CLI::App& command, ModelArguments& arguments) {
-  command
-      .add_option("--ios", arguments.ios,
-                  "Policy ios: merge (convolutions on the same input become one), parallel (groups run beside each other), or both "
-                  "(default); policies ios-merge and ios-parallel are the same")
-      ->option_text("MODE");
+  add_value(command, "--ios", "MODE", arguments.ios,
+            "Policy ios: merge (convolutions on the same input become one), parallel (groups run beside each other), or both "
+            "(default); policies ios-merge and ios-parallel are the same");
 }
 
 void add_measure_option(CLI::App& command, ModelArguments& arguments) {
@@ -98,10 +81,8 @@ void add_measure_option(CLI::App& command, ModelArguments& arguments) {
 }
 
 void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
-  command
-      .add_option("--schedule", arguments.schedule,
-                  "Take rKernels, lanes and Waits from this file of 'tamp compile --save-schedule'; no policy")
-      ->option_text("FILE");
+  add_value(command, "--schedule", "FILE", arguments.schedule,
+            "Take rKernels, lanes and Waits from this file of 'tamp compile --save-schedule'; no policy");
 }
 
 CompileOptions compile_options(const ModelArguments& arguments) {

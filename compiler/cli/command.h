@@ -64,8 +64,13 @@ std::string model_name(const std::string& model_path);
 // The model's file name without its folder.
 std::string file_name(const std::string& path);
 
-// A list option that takes one value per flag ("--dim N=8 --dim C=3"), so that it never swallows a positional argument.
-CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values, const std::string& help);
+// An option with a value, or a positional argument; the help shows `text` for the value: "--batch N".
+CLI::Option* add_value(CLI::App& command, const std::string& flag, const std::string& text, auto& value, const std::string& help) {
+  return command.add_option(flag, value, help)->option_text(text);
+}
+// A list of them with one value per flag ("--dim N=8 --dim C=3"), so that it never swallows a positional argument.
+void add_repeated(CLI::App& command, const std::string& flag, const std::string& text, std::vector<std::string>& values,
+                  const std::string& help);
 
 // "NAME=VALUE" -> both halves, split at the first "=". Error (bad input) names the flag.
 std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text);

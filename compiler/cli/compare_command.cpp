@@ -127,13 +127,13 @@ void add_compare(CLI::App& app, Invocation& invocation) {
                   "Where there is a GPU and nvcc, every program is built, its answer checked, and timed: the median of replays of a CUDA\n"
                   "graph. Else times are simulated, and said to be.");
   auto arguments = std::make_shared<CompareArguments>();
-  command->add_option("model", arguments->model, "The ONNX file")->option_text("MODEL.onnx");
+  add_value(*command, "model", "MODEL.onnx", arguments->model, "The ONNX file");
   add_model_options(*command, arguments->options);
   for (const char* single : {"--policy", "--execution", "--precision", "--batch"}) command->remove_option(command->get_option(single));
   add_records_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);
   const auto list = [&](const char* flag, auto& values, const std::string& help, const char* text) {
-    command->add_option(flag, values, help)->delimiter(',')->option_text(text);
+    add_value(*command, flag, text, values, help)->delimiter(',');
   };
   list("--policies", arguments->policies, "Which of them; default: all", "P,..");
   list("--executions", arguments->executions, "persistent, graph, or both (default)", "E,..");
@@ -142,21 +142,17 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   list("--schedules", arguments->schedules,
        "Files of 'tamp compile --save-schedule': each is run on what it was made for, and what it decided on the others", "FILE,..");
   list("--vdevices", arguments->vdevices, "With --schedules: what to run on; default: what they were made for", "V,..");
-  command->add_option("--paper", arguments->paper, "The networks and schedules of a paper, beside what it published: rammer or ios")
-      ->option_text("PAPER");
-  command
-      ->add_option("--models", arguments->models,
-                   "With --paper: where examples/paper_models/make.py wrote its networks; default: paper_models")
-      ->option_text("DIR");
+  add_value(*command, "--paper", "PAPER", arguments->paper,
+            "The networks and schedules of a paper, beside what it published: rammer or ios");
+  add_value(*command, "--models", "DIR", arguments->models,
+            "With --paper: where examples/paper_models/make.py wrote its networks; default: paper_models");
   list("--networks", arguments->networks, "With --paper: only these of its networks", "N,..");
-  command->add_option("--device", arguments->device, "cuda, or none: simulate only; default: cuda if there is a GPU and nvcc")
-      ->option_text("D");
+  add_value(*command, "--device", "D", arguments->device, "cuda, or none: simulate only; default: cuda if there is a GPU and nvcc");
   command->add_flag("--json", arguments->as_json, "Print JSON");
-  command->add_option("--plot", arguments->plot, "Draw the times as bars")->option_text("FILE.svg");
-  command->add_option("--jobs", arguments->jobs, "Builds at the same time; default: the number of processors")
-      ->option_text("N")
+  add_value(*command, "--plot", "FILE.svg", arguments->plot, "Draw the times as bars");
+  add_value(*command, "--jobs", "N", arguments->jobs, "Builds at the same time; default: the number of processors")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--seed", arguments->seed, "Seed of the random inputs (default 1)")->option_text("S");
+  add_value(*command, "--seed", "S", arguments->seed, "Seed of the random inputs (default 1)");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return compare_command(*arguments); }; });
 }
 

@@ -227,12 +227,10 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --dry-run           (what would be written, and nothing else)\n"
                                   "  make_model | tamp compile - --name model -o model/    (from standard input)");
   auto arguments = std::make_shared<CompileArguments>();
-  command->add_option("model", arguments->model, "The ONNX file; -: standard input")->required()->option_text("MODEL.onnx|-");
-  command->add_option("-o,--output", arguments->output, "Folder to write; an earlier compilation of the model is replaced")
-      ->required()
-      ->option_text("DIR");
-  command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
-      ->option_text("NAME");
+  add_value(*command, "model", "MODEL.onnx|-", arguments->model, "The ONNX file; -: standard input")->required();
+  add_value(*command, "-o,--output", "DIR", arguments->output, "Folder to write; an earlier compilation of the model is replaced")
+      ->required();
+  add_value(*command, "--name", "NAME", arguments->name, "Name of the generated files and symbols; default: the model's file name");
   command->add_flag("--dry-run", arguments->dry_run, "Do all but writing, and list what would be written");
   command->add_flag("--json", arguments->as_json, "Print what was written as JSON, or the error (docs/reference/json.md)");
   add_model_options(*command, arguments->options);
@@ -240,18 +238,14 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
-  command->add_option("--save-schedule", arguments->save_schedule, "Write rKernels, lanes and Waits to this file (docs/policies.md)")
-      ->option_text("FILE");
+  add_value(*command, "--save-schedule", "FILE", arguments->save_schedule,
+            "Write rKernels, lanes and Waits to this file (docs/policies.md)");
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
-  command
-      ->add_option("--depfile", arguments->depfile,
-                   "Write a Makefile rule that lists the files that were read, external weights among them")
-      ->option_text("FILE");
-  command
-      ->add_option("--refusals", arguments->refusals,
-                   "If something is not supported, write all of it to this file as JSON: node, operator, reason")
-      ->option_text("FILE.json");
-  command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
+  add_value(*command, "--depfile", "FILE", arguments->depfile,
+            "Write a Makefile rule that lists the files that were read, external weights among them");
+  add_value(*command, "--refusals", "FILE.json", arguments->refusals,
+            "If something is not supported, write all of it to this file as JSON: node, operator, reason");
+  add_value(*command, "--dump", "DIR", arguments->dump, "Write the graph after every stage into this folder");
   command->callback([&invocation, arguments] {
     if (arguments->model == "-") arguments->model = kStandardInput;
     invocation.run = [arguments] { return compile_model(*arguments); };

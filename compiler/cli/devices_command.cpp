@@ -85,19 +85,14 @@ void add_devices(CLI::App& app, Invocation& invocation) {
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
   auto device = std::make_shared<std::string>();
-  CLI::Option* here = command
-                          ->add_option("--here", *device,
-                                       "Print as JSON what this machine runs models on: its device, the compiler for it and its vDevice; "
-                                       "with cuda or cpu for that device")
-                          ->expected(0, 1)
-                          ->option_text("[cuda|cpu]");
+  CLI::Option* here = add_value(*command, "--here", "[cuda|cpu]", *device,
+                                "Print as JSON what this machine runs models on: its device, the compiler for it and its vDevice; "
+                                "with cuda or cpu for that device")
+                          ->expected(0, 1);
   auto measured = std::make_shared<std::string>();
-  command
-      ->add_option(
-          "--measure", *measured,
-          "Measure this machine's GPU with nvcc, and write a vDevice file for it; what is not measured is that of a vDevice like it "
-          "(docs/vdevices.md)")
-      ->option_text("FILE.json");
+  add_value(*command, "--measure", "FILE.json", *measured,
+            "Measure this machine's GPU with nvcc, and write a vDevice file for it; what is not measured is that of a vDevice like it "
+            "(docs/vdevices.md)");
   command->callback([&invocation, as_json, device, here, measured] {
     invocation.run = [as_json, device, is_here = here->count() > 0, measured] {
       if (!measured->empty()) {

@@ -430,15 +430,14 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
                   "  tamp inspect resnet50/ --perfetto plan.json    (what is planned, for ui.perfetto.dev)\n"
                   "  tamp inspect resnet50/ --json");
   auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("model", arguments->path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
+  add_value(*command, "model", "MODEL.onnx|DIR", arguments->path, "The ONNX file, or a folder of 'tamp compile'")->required();
   add_model_options(*command, arguments->options);
-  command->add_option("--html", arguments->html, "Write a page that draws the rProgram; it needs no network and no other file")
-      ->option_text("FILE.html");
-  command
-      ->add_option("--trace", arguments->trace, "With --html: what 'tamp run --trace' of the same folder measured, above what was planned")
-      ->option_text("FILE.json");
-  command->add_option("--perfetto", arguments->perfetto, "Write the planned times for ui.perfetto.dev or chrome://tracing; needs no GPU")
-      ->option_text("FILE.json");
+  add_value(*command, "--html", "FILE.html", arguments->html,
+            "Write a page that draws the rProgram; it needs no network and no other file");
+  add_value(*command, "--trace", "FILE.json", arguments->trace,
+            "With --html: what 'tamp run --trace' of the same folder measured, above what was planned");
+  add_value(*command, "--perfetto", "FILE.json", arguments->perfetto,
+            "Write the planned times for ui.perfetto.dev or chrome://tracing; needs no GPU");
   command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->callback([&invocation, arguments] {
     invocation.run = [&invocation, arguments] { return inspect(*arguments, invocation.verbosity == Verbosity::verbose); };

@@ -53,7 +53,7 @@ void add_ops(CLI::App& app, Invocation& invocation) {
   CLI::App* command =
       add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops\n  tamp ops MatMul\n  tamp ops --json");
   auto name = std::make_shared<std::string>();
-  command->add_option("operator", *name, "Only this one; exit code 2 if it is not supported")->option_text("OPERATOR");
+  add_value(*command, "operator", "OPERATOR", *name, "Only this one; exit code 2 if it is not supported");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON: domain, name, versions that changed its meaning, limits");
   command->callback([&invocation, name, as_json] { invocation.run = [name, as_json] { return list_ops(*name, *as_json); }; });

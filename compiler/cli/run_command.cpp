@@ -466,46 +466,36 @@ void add_run(CLI::App& app, Invocation& invocation) {
       "indices they are, other integers and booleans 0 or 1.\n"
       "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
   auto arguments = std::make_shared<RunArguments>();
-  command->add_option("model", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
-  command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
-      ->option_text("D");
+  add_value(*command, "model", "MODEL.onnx|DIR", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required();
+  add_value(*command, "--device", "D", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
-  add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")
-      ->option_text("NAME=FILE");
-  command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")
-      ->option_text("DIR");
+  add_repeated(*command, "--input", "NAME=FILE", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated");
+  add_value(*command, "--output-dir", "DIR", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder");
   command->add_flag("--check", arguments->check, "Compare with the reference; exit code 4 if too far off");
   command->add_flag("--each", arguments->each, "With --check: compare every rOperator's result, and name the first that is wrong");
-  command
-      ->add_option("--against", arguments->against,
-                   "Run with the inputs and compare with the outputs of a folder of ONNX test data, instead of the reference")
-      ->option_text("DIR");
-  command
-      ->add_option("--rtol", arguments->tolerance.relative,
-                   "With --check or --against: each element, |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
-      ->option_text("RTOL")
+  add_value(*command, "--against", "DIR", arguments->against,
+            "Run with the inputs and compare with the outputs of a folder of ONNX test data, instead of the reference");
+  add_value(*command, "--rtol", "RTOL", arguments->tolerance.relative,
+            "With --check or --against: each element, |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--atol", arguments->tolerance.absolute, "(default 1e-5)")->option_text("ATOL")->check(CLI::NonNegativeNumber);
-  command->add_option("--model", arguments->source, "With --check of a folder: the model it was compiled from, where it is not found")
-      ->option_text("FILE.onnx");
+  add_value(*command, "--atol", "ATOL", arguments->tolerance.absolute, "(default 1e-5)")->check(CLI::NonNegativeNumber);
+  add_value(*command, "--model", "FILE.onnx", arguments->source,
+            "With --check of a folder: the model it was compiled from, where it is not found");
   command->add_flag("--json", arguments->as_json, "Print JSON instead of text");
-  command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")
-      ->option_text("N")
+  add_value(*command, "--repeat", "N", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--seed", arguments->seed, "Seed of random inputs (default 1)")->option_text("S");
-  command->add_option("--keep", arguments->keep, "Write the compiled model into this folder instead of a temporary one")
-      ->option_text("DIR");
-  command->add_option("--trace", arguments->trace, "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)")
-      ->option_text("FILE.json");
+  add_value(*command, "--seed", "S", arguments->seed, "Seed of random inputs (default 1)");
+  add_value(*command, "--keep", "DIR", arguments->keep, "Write the compiled model into this folder instead of a temporary one");
+  add_value(*command, "--trace", "FILE.json", arguments->trace,
+            "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)");
   command->add_flag("--races", arguments->run.races,
                     "Compare what every rTask reads and writes with what its rKernel declares, and with the program's order (stand-in)");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
-  command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
-      ->option_text("N")
+  add_value(*command, "--instances", "N", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
       ->check(CLI::Range(1, 8));
   command->callback([&invocation, arguments, command] {
     arguments->has_tolerance = command->count("--rtol") + command->count("--atol") > 0;

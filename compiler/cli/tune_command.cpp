@@ -177,28 +177,21 @@ void add_tune(CLI::App& app, Invocation& invocation) {
                                   "  tamp tune a.onnx -o a/ --records my.jsonl && tamp compile b.onnx -o b/ --records my.jsonl\n"
                                   "Needs what 'tamp run' needs. Several at the same time take turns in measuring.");
   auto arguments = std::make_shared<TuneArguments>();
-  command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
-  command->add_option("-o,--output", arguments->output, "Folder to write, as 'tamp compile' does")->required()->option_text("DIR");
-  command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
-      ->option_text("D");
+  add_value(*command, "model", "MODEL.onnx", arguments->model, "The ONNX file")->required();
+  add_value(*command, "-o,--output", "DIR", arguments->output, "Folder to write, as 'tamp compile' does")->required();
+  add_value(*command, "--device", "D", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
-  command
-      ->add_option("--records", arguments->records, "File of records that what was measured is added to; default: DIR/NAME.records.jsonl")
-      ->option_text("FILE");
-  command->add_option("--rounds", arguments->tune.rounds, "Rounds of measurements (default 2)")
-      ->option_text("N")
+  add_value(*command, "--records", "FILE", arguments->records,
+            "File of records that what was measured is added to; default: DIR/NAME.records.jsonl");
+  add_value(*command, "--rounds", "N", arguments->tune.rounds, "Rounds of measurements (default 2)")->check(CLI::Range(1, 100));
+  add_value(*command, "--variants", "N", arguments->tune.variants, "Variants of the network that a round measures (default 6)")
       ->check(CLI::Range(1, 100));
-  command->add_option("--variants", arguments->tune.variants, "Variants of the network that a round measures (default 6)")
-      ->option_text("N")
-      ->check(CLI::Range(1, 100));
-  command->add_option("--repeat", arguments->repeat, "Traced runs of a variant (default 15; the stand-in makes one)")
-      ->option_text("N")
+  add_value(*command, "--repeat", "N", arguments->repeat, "Traced runs of a variant (default 15; the stand-in makes one)")
       ->check(CLI::Range(1, 10000));
-  command->add_option("--jobs", arguments->jobs, "Builds at the same time; default: the number of processors")
-      ->option_text("N")
+  add_value(*command, "--jobs", "N", arguments->jobs, "Builds at the same time; default: the number of processors")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--seed", arguments->seed, "Seed of the random inputs (default 1)")->option_text("S");
+  add_value(*command, "--seed", "S", arguments->seed, "Seed of the random inputs (default 1)");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return tune_command(*arguments); }; });
 }
 

@@ -226,16 +226,12 @@ void add_weights(CLI::App& app, Invocation& invocation) {
                   "The program reads them when it is created; it is not built again. Options are those that the folder was\n"
                   "compiled with. A model whose program would differ by a byte is refused: another shape, operator or scalar.");
   auto arguments = std::make_shared<WeightsArguments>();
-  command->add_option("model", arguments->model, "The ONNX file with the weights")->required()->option_text("MODEL.onnx");
-  command->add_option("--like", arguments->like, "Folder of 'tamp compile' or 'tamp tune' with the program")
-      ->required()
-      ->option_text("DIR");
-  command->add_option("-o,--output", arguments->output, "File to write; weights of the same program are replaced")
-      ->required()
-      ->option_text("FILE.weights");
-  command->add_option("--vdevice", arguments->vdevice, "If the program was compiled for a vDevice of a file: that file")
-      ->option_text("FILE.json");
-  add_repeated(*command, "--freeze", arguments->frozen, "As it was compiled with; may be repeated")->option_text("NAME=FILE");
+  add_value(*command, "model", "MODEL.onnx", arguments->model, "The ONNX file with the weights")->required();
+  add_value(*command, "--like", "DIR", arguments->like, "Folder of 'tamp compile' or 'tamp tune' with the program")->required();
+  add_value(*command, "-o,--output", "FILE.weights", arguments->output, "File to write; weights of the same program are replaced")
+      ->required();
+  add_value(*command, "--vdevice", "FILE.json", arguments->vdevice, "If the program was compiled for a vDevice of a file: that file");
+  add_repeated(*command, "--freeze", "NAME=FILE", arguments->frozen, "As it was compiled with; may be repeated");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return weights_command(*arguments); }; });
 }
 
