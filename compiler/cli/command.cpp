@@ -7,6 +7,7 @@
 
 #include "codegen/codegen.h"
 #include "compiler/cli/ports.h"
+#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -166,5 +167,12 @@ void require_apart(const std::vector<std::pair<std::string, std::string>>& outpu
     }
   }
 }
+
+void require_writable(const std::string& subject, const std::filesystem::path& folder) {
+  if (const std::string why = why_not_writable(folder); !why.empty())
+    throw bad_input(fmt::format("{}: cannot be written: {}", subject, why));
+}
+
+std::filesystem::path folder_of(const std::string& file) { return ("." / std::filesystem::path(file)).parent_path(); }
 
 }  // namespace tamp::cli

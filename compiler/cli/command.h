@@ -79,4 +79,9 @@ std::pair<std::string, std::string> split_assignment(const std::string& flag, co
 // `kept`, which is read or written otherwise, or if two are the same.
 void require_apart(const std::vector<std::pair<std::string, std::string>>& outputs, const std::vector<std::filesystem::path>& kept);
 
+// Error (bad input) about `subject`, an option or a file, if the folder cannot be made or written into.
+void require_writable(const std::string& subject, const std::filesystem::path& folder);
+// The folder that a file lies in.
+std::filesystem::path folder_of(const std::string& file);
+
 }  // namespace tamp::cli

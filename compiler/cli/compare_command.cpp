@@ -97,7 +97,7 @@ ExitCode compare_command(CompareArguments arguments) {
   check_form(arguments);
   for (const std::string& name : arguments.policies) schedule::parse_policy(name);  // refuses unknown names before any work
   for (const std::string& name : arguments.executions) schedule::parse_execution(name);
-  require_writable_plot(arguments.plot);
+  if (!arguments.plot.empty()) require_writable("--plot " + printable(arguments.plot), folder_of(arguments.plot));
   TemporaryFolder folder;
   try {
     if (!arguments.paper.empty()) return compare_paper(arguments, folder.path());

@@ -10,7 +10,6 @@
 #include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/workshop.h"
-#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -70,13 +69,6 @@ std::string measure(const CompareArguments& arguments, const std::string& model,
     rows[i]->is_wrong = !times[i];
   }
   return workshop.device_name();
-}
-
-void require_writable_plot(const std::string& plot) {
-  if (plot.empty()) return;
-  const std::filesystem::path where = ("." / std::filesystem::path(plot)).parent_path();
-  if (const std::string why = why_not_writable(where); !why.empty())
-    throw bad_input(fmt::format("--plot {}: cannot be written: {}", printable(plot), why));
 }
 
 void require_right_answers(const std::vector<ComparisonRow>& rows) {

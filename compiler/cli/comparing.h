@@ -62,9 +62,6 @@ Trial trial_of(PreparedModel& model, CompileOptions options, const select::Recor
 std::string measure(const CompareArguments& arguments, const std::string& model, const Graph& source, const std::filesystem::path& folder,
                     const std::vector<Trial*>& trials);
 
-// Error (bad input), before any work, if --plot cannot be written.
-void require_writable_plot(const std::string& plot);
-
 // Error (check failed) if a program failed, or gave another answer than the reference.
 void require_right_answers(const std::vector<ComparisonRow>& rows);
 

@@ -22,7 +22,6 @@
 #include "compiler/cli/time_shares.h"
 #include "compiler/cli/timeline_files.h"
 #include "compiler/frontend/onnx_reader.h"
-#include "compiler/support/files.h"
 #include "compiler/support/log.h"
 #include "compiler/support/text.h"
 
@@ -370,8 +369,7 @@ std::string rprogram_json_of_model(const InspectArguments& arguments) {
 void require_file(const char* flag, const std::string& path) {
   if (path.empty()) return;
   if (std::filesystem::is_directory(path)) throw bad_input(fmt::format("{} {}: is a folder, not a file", flag, printable(path)));
-  const std::string why = why_not_writable(std::filesystem::path("." / std::filesystem::path(path)).parent_path());
-  if (!why.empty()) throw bad_input(fmt::format("{} {}: cannot be written: {}", flag, printable(path), why));
+  require_writable(fmt::format("{} {}", flag, printable(path)), folder_of(path));
 }
 
 ExitCode write_files(const InspectArguments& arguments, const std::string& rprogram_json) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "compiler/cli/command.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
@@ -63,8 +64,7 @@ void require_measurable(const std::string& file) {
   std::error_code ignored;
   if (fs::exists(file, ignored))
     throw bad_input(fmt::format("--measure {}: is there already; move it away or give another name", printable(file)));
-  if (const std::string why = why_not_writable(fs::absolute(file).parent_path()); !why.empty())
-    throw bad_input(fmt::format("--measure {}: cannot be written: {}", printable(file), why));
+  require_writable("--measure " + printable(file), folder_of(file));
   if (!has_gpu()) throw bad_input("--measure: this machine has no NVIDIA GPU (no /dev/nvidia0) to measure");
   if (find_compiler(Device::cuda).empty())
     throw bad_input("--measure: nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit");

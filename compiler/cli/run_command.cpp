@@ -30,7 +30,6 @@
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/tidy/widen_halves.h"
 #include "compiler/schedule/races.h"
-#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -68,12 +67,6 @@ struct Subject {
   Precision precision = Precision::fp32;
   Device device = Device::cpu;
 };
-
-// Error before anything is compiled or built.
-void require_writable(const std::string& option, const std::string& path, const std::filesystem::path& folder) {
-  const std::string why = path.empty() ? "" : why_not_writable(folder);
-  if (!why.empty()) throw bad_input(fmt::format("{} {}: cannot be written: {}", option, printable(path), why));
-}
 
 // Error before anything is compiled.
 void require_gpu(const RunArguments& arguments, Device device) {
@@ -403,8 +396,8 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work, Report& report) {
   require_checkable(arguments);
   const std::vector<TestSet> sets = arguments.against.empty() ? std::vector<TestSet>() : test_sets(arguments.against);
-  require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
-  require_writable("--trace", arguments.trace, std::filesystem::path("." / std::filesystem::path(arguments.trace)).parent_path());
+  if (!arguments.output_folder.empty()) require_writable("--output-dir " + printable(arguments.output_folder), arguments.output_folder);
+  if (!arguments.trace.empty()) require_writable("--trace " + printable(arguments.trace), folder_of(arguments.trace));
   Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
   if (subject.source) {
     const std::vector<int64_t> limits = index_limits(*subject.source);

@@ -119,8 +119,7 @@ ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
     const MeasureLock lock;           // no other tamp writes the file now
     read_records(arguments.records);  // reports what is wrong with the file before the work begins
   }
-  if (const std::string why = why_not_writable(fs::absolute(arguments.records).parent_path()); !why.empty())
-    throw bad_input(fmt::format("{}: cannot be written: {}", printable(arguments.records), why));
+  require_writable(printable(arguments.records), folder_of(arguments.records));
   const Device device = choose_device(arguments.device);
   arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, device == Device::cuda);
   const CompileOptions options = compile_options(arguments.options);

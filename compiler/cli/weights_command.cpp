@@ -167,8 +167,7 @@ CompileOptions options_like(const Like& like, const WeightsArguments& arguments)
 void check_place(const Like& like, const std::string& output) {
   std::error_code ignored;
   const fs::file_type type = fs::status(output, ignored).type();
-  if (const std::string why = why_not_writable(fs::absolute(output).parent_path()); !why.empty())
-    throw bad_input(fmt::format("{}: cannot be written: {}", printable(output), why));
+  require_writable(printable(output), folder_of(output));
   if (type == fs::file_type::not_found) return;
   const std::optional<uint64_t> structure =
       type == fs::file_type::regular ? codegen::structure_of_weights(output) : std::optional<uint64_t>();
