@@ -88,10 +88,9 @@ std::optional<double> mean_factor(const Block& block, const Line& line) {
 }
 
 std::string table_text(const Paper& paper, const std::vector<Block>& blocks) {
-  constexpr Table::Align kRight = Table::Align::right;
   std::vector<Table::Column> columns = {{"SCHEDULE"}, {"EXECUTION"}};
-  for (const std::string& network : paper.networks) columns.push_back({network, kRight});
-  columns.push_back({"FACTOR", kRight});
+  for (const std::string& network : paper.networks) columns.push_back(right(network));
+  columns.push_back(right("FACTOR"));
   Table table(columns);
   std::vector<std::string> notes;
   for (const Block& block : blocks) {

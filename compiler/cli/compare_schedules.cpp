@@ -174,9 +174,8 @@ std::string carried_text(const schedule::Carried& carried) {
 }
 
 std::string specialised_text(const Specialised& all) {
-  constexpr Table::Align kRight = Table::Align::right;
   std::vector<Table::Column> columns = {{"SCHEDULE"}, {"POLICY"}, {"EXECUTION"}, {"PRECISION"}, {"MADE FOR"}};
-  for (size_t c = 0; c < all.columns.size(); ++c) columns.push_back({all.column(c), kRight});
+  for (size_t c = 0; c < all.columns.size(); ++c) columns.push_back(right(all.column(c)));
   Table table(columns);
   std::string notes;
   for (size_t s = 0; s < all.schedules.size(); ++s) {

@@ -90,14 +90,11 @@ ComparisonRow row_of(const RProgram& program, double search_s) {
 }
 
 std::string comparison_text(const std::vector<ComparisonRow>& rows) {
-  constexpr Table::Align kRight = Table::Align::right;
   const bool measured = std::any_of(rows.begin(), rows.end(), [](const ComparisonRow& row) { return row.measured_us.has_value(); });
-  std::vector<Table::Column> columns = {{"POLICY"}, {"EXECUTION"}, {"PRECISION"}, {"BATCH", kRight}};
-  if (measured) columns.push_back({"MEASURED US", kRight});
-  for (const Table::Column& column : {Table::Column{"SIMULATED US", kRight}, Table::Column{"FACTOR", kRight},
-                                      Table::Column{"SEARCH S", kRight}, Table::Column{"LAUNCHES", kRight}, Table::Column{"RTASKS", kRight},
-                                      Table::Column{"EDGES", kRight}, Table::Column{"BUSY", kRight}, Table::Column{"ARENA", kRight}})
-    columns.push_back(column);
+  std::vector<Table::Column> columns = {{"POLICY"}, {"EXECUTION"}, {"PRECISION"}, right("BATCH")};
+  if (measured) columns.push_back(right("MEASURED US"));
+  for (const char* title : {"SIMULATED US", "FACTOR", "SEARCH S", "LAUNCHES", "RTASKS", "EDGES", "BUSY", "ARENA"})
+    columns.push_back(right(title));
   Table table(columns);
   for (const ComparisonRow& row : rows) {
     std::vector<std::string> cells = {row.policy, row.execution, row.precision, batch_cell(row.batch)};

@@ -117,7 +117,7 @@ void require_whole_model() {
 void print_files(const CompileArguments& arguments, const std::string& name, const codegen::FileSizes& sizes) {
   namespace fs = std::filesystem;
   using Align = Table::Align;
-  Table table({{"WOULD WRITE", Align::left, 400}, {"BYTES", Align::right}, {""}});
+  Table table({{"WOULD WRITE", Align::left, 400}, right("BYTES"), {""}});
   const auto row = [&](const fs::path& path, const std::string& bytes) {
     std::error_code ignored;
     table.row({printable(path.string(), 400), bytes, fs::exists(path, ignored) ? "replaces it" : "new"});

@@ -59,13 +59,7 @@ ExitCode show_this_machine(const std::string& name) {
 ExitCode list_devices(bool as_json) {
   if (as_json) return list_devices_as_json();
   using Align = Table::Align;
-  Table table({{"VDEVICE"},
-               {"ARCH"},
-               {"VEUS", Align::right},
-               {"SMEM/VEU", Align::right},
-               {"PRECISIONS"},
-               {"DEFAULT"},
-               {"DESCRIPTION", Align::left, 200}});
+  Table table({{"VDEVICE"}, {"ARCH"}, right("VEUS"), right("SMEM/VEU"), {"PRECISIONS"}, {"DEFAULT"}, {"DESCRIPTION", Align::left, 200}});
   for (const std::string& name : builtin_vdevices()) {
     const VDevice vdevice = read_vdevice(name);
     table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.sms * vdevice.veus_per_sm), std::to_string(vdevice.smem_bytes),

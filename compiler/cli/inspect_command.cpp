@@ -58,7 +58,7 @@ void print_summary(const std::string& path, const frontend::ModelSummary& model)
   for (const auto& port : model.outputs) fmt::print("output      '{}' {}{}\n", printable(port.name), port.type, printable(port.shape));
   fmt::print("parameters  {} ({})\n", grouped(model.parameters), bytes_text(model.parameter_bytes));
   fmt::print("nodes       {}\n\n", grouped(model.nodes));
-  Table table({{"OPERATOR"}, {"NODES", Align::right}});
+  Table table({{"OPERATOR"}, right("NODES")});
   for (const auto& [name, count] : model.histogram) table.row({printable(name), grouped(count)});
   fmt::print("{}\n", table.text());
 }
@@ -138,12 +138,12 @@ std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 // A line for each kind or layer, the first `most` of them; those behind as one.
 void print_shares(const char* title, const std::vector<TimeShare>& shares, size_t most, const TimeShares& all) {
   Table table({{title, Align::left, terminal_limit(60)},
-               {"ROPERATORS", Align::right},
-               {"CRITICAL US", Align::right},
-               {"%", Align::right},
-               {"BUSY VEU-US", Align::right},
-               {"%", Align::right},
-               {"FLOP", Align::right}});
+               right("ROPERATORS"),
+               right("CRITICAL US"),
+               right("%"),
+               right("BUSY VEU-US"),
+               right("%"),
+               right("FLOP")});
   const auto row = [&](const std::string& name, const TimeShare& share) {
     table.row({name, grouped(static_cast<int64_t>(share.rops.size())), fmt::format("{:.2f}", share.critical_us),
                percent(share.critical_share), fmt::format("{:.1f}", share.busy_us), percent(share.busy_share), scaled(share.flops)});
@@ -171,19 +171,19 @@ void print_time(const CompiledFolder& m, bool all_lines) {
 }
 
 void print_rops(const CompiledFolder& m) {
-  Table table({{"#", Align::right},
+  Table table({right("#"),
                {"ROPERATOR", Align::left, terminal_limit(40)},
                {"OP"},
                {"RESULT"},
                {"RKERNEL", Align::left, terminal_limit(48)},
                {"CHOSEN BY"},
-               {"RTASKS", Align::right},
-               {"VEUS", Align::right},
-               {"WAITS", Align::right},
-               {"ESTIMATED US", Align::right},
-               {"FLOP", Align::right},
-               {"BYTES", Align::right},
-               {"WEIGHTS", Align::right}});
+               right("RTASKS"),
+               right("VEUS"),
+               right("WAITS"),
+               right("ESTIMATED US"),
+               right("FLOP"),
+               right("BYTES"),
+               right("WEIGHTS")});
   for (const auto& rop : m.rops) {
     table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), name_of(rop.dtype) + shape_text(rop.shape),
                whole_name(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
@@ -204,8 +204,7 @@ void print_rkernels(const CompiledFolder& m) {
     use.rtasks += rop.rtasks;
     use.flops += rop.flops;
   }
-  Table table(
-      {{"RKERNEL", Align::left, terminal_limit(60)}, {"ROPERATORS", Align::right}, {"RTASKS", Align::right}, {"FLOP", Align::right}});
+  Table table({{"RKERNEL", Align::left, terminal_limit(60)}, right("ROPERATORS"), right("RTASKS"), right("FLOP")});
   for (const auto& [name, use] : uses) table.row({whole_name(name), grouped(use.rops), grouped(use.rtasks), scaled(use.flops)});
   fmt::print("\n{}", table.text());
 }
@@ -226,9 +225,9 @@ std::string lane_text(const CompiledFolder::Lane& lane) {
 }
 
 void print_lanes(const CompiledFolder& m, bool all) {
-  Table table({{"VEU", Align::right},
-               {"RTASKS", Align::right},
-               {"WAITS", Align::right},
+  Table table({right("VEU"),
+               right("RTASKS"),
+               right("WAITS"),
                {"LANE (# of rOperator * rTasks)", Align::left, all ? terminal_limit(100000) : terminal_limit(kLaneWidth)}});
   const size_t shown = all ? m.lanes.size() : std::min(m.lanes.size(), kLanesShown);
   for (size_t veu = 0; veu < shown; ++veu) {

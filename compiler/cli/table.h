@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tamp::cli {
@@ -24,6 +25,9 @@ class Table {
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+// A column of numbers, say, which all end at the same place.
+inline Table::Column right(std::string title) { return {std::move(title), Table::Align::right}; }
 
 // `limit` if the output is a terminal, where people read; no limit in a file or pipe, where tools look for whole names.
 size_t terminal_limit(size_t limit);

@@ -142,7 +142,7 @@ std::string division_text(const Traced& traced, int64_t span) {
     producers += gap - start - signal;
   }
   const int64_t all = span * static_cast<int64_t>(traced.rprogram.at("lanes").size());
-  Table table({{"TIME OF ALL VEUS"}, {"%", Table::Align::right}, {"US OF A VEU", Table::Align::right}, {"WHAT", Table::Align::left, 100}});
+  Table table({{"TIME OF ALL VEUS"}, right("%"), right("US OF A VEU"), {"WHAT", Table::Align::left, 100}});
   const auto row = [&](const char* name, int64_t ns, const char* what) {
     const double share = static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, all));
     table.row({name, fmt::format("{:.1f}", 100 * share), fmt::format("{:.2f}", share * us(span)), what});
@@ -188,9 +188,9 @@ std::vector<PathLine> critical_path(const Traced& traced, const Task* task) {
 std::string path_text(const std::vector<PathLine>& lines) {
   Table table({{"ROPERATOR", Table::Align::left, terminal_limit(40)},
                {"RKERNEL", Table::Align::left, terminal_limit(48)},
-               {"RTASKS", Table::Align::right},
-               {"COMPUTING US", Table::Align::right},
-               {"BEFORE IT US", Table::Align::right}});
+               right("RTASKS"),
+               right("COMPUTING US"),
+               right("BEFORE IT US")});
   PathLine all, rest;
   for (size_t i = 0; i < lines.size(); ++i) {
     for (PathLine* sum : {&all, &rest}) {

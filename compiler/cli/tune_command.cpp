@@ -85,9 +85,9 @@ size_t changed_rkernels(const RProgram& untuned, const RProgram& tuned) {
 void print_changes(const Settled& settled, const select::Records& records) {
   Table table({{"ROPERATOR", Table::Align::left, 40},
                {"BY THE MODEL", Table::Align::left, 48},
-               {"US", Table::Align::right},
+               right("US"),
                {"BY RECORDS", Table::Align::left, 48},
-               {"US", Table::Align::right}});
+               right("US")});
   for (size_t i = 0; i < settled.tuned.rkernels.size(); ++i) {
     const ROperator& rop = settled.tuned.graph.rops[i];
     const RKernel &before = settled.untuned.rkernels[i], &after = settled.tuned.rkernels[i];
