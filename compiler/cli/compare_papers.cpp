@@ -53,7 +53,7 @@ std::vector<std::string> files_of(const Paper& paper, const std::string& folder)
 }
 
 void add_cell(Line& line, const ComparisonRow& row) {
-  line.us.push_back(row.failure.empty() && !row.is_wrong ? std::optional(row.us()) : std::nullopt);
+  line.us.push_back(row.has_time() ? std::optional(row.us()) : std::nullopt);
   line.texts.push_back(time_text(row));
   line.rows.push_back(row);
 }

@@ -155,7 +155,7 @@ struct Specialised {
   bool is_fastest(size_t s, size_t c) const {
     const auto us = [&](size_t schedule) -> double {
       const ComparisonRow& row = cells[schedule][c].trial.row;
-      return row.failure.empty() && !row.is_wrong ? row.us() : std::numeric_limits<double>::infinity();
+      return row.has_time() ? row.us() : std::numeric_limits<double>::infinity();
     };
     for (size_t other = 0; other < schedules.size(); ++other) {
       if (us(other) < us(s)) return false;
@@ -221,11 +221,9 @@ std::vector<Bar> bars_of(const Specialised& all) {
   std::vector<Bar> bars;
   for (size_t c = 0; c < all.columns.size(); ++c) {
     for (size_t s = 0; s < all.schedules.size(); ++s) {
-      const ComparisonRow& row = all.cells[s][c].trial.row;
-      const bool has_time = row.failure.empty() && !row.is_wrong;
-      bars.push_back({fmt::format("{}: {}", all.column(c), file_name(all.schedules[s].file)), has_time ? row.us() : 0,
-                      has_time ? fmt::format("{:.1f} us{}", row.us(), row.measured_us ? "" : " (simulated)") : "none",
-                      all.cells[s][c].is_own ? "#2f9e57" : colour_of(row.execution)});
+      const Cell& cell = all.cells[s][c];
+      bars.push_back(bar_of(fmt::format("{}: {}", all.column(c), file_name(all.schedules[s].file)), cell.trial.row,
+                            cell.is_own ? "#2f9e57" : colour_of(cell.trial.row.execution)));
     }
   }
   return bars;

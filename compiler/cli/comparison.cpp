@@ -52,7 +52,7 @@ std::string edges_text(const ComparisonRow& row) {
 
 const ComparisonRow* first_like(const std::vector<ComparisonRow>& rows, const ComparisonRow& row) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const ComparisonRow& other) {
-    return other.failure.empty() && !other.is_wrong && other.precision == row.precision && other.batch == row.batch;
+    return other.has_time() && other.precision == row.precision && other.batch == row.batch;
   });
   return found == rows.end() ? nullptr : &*found;
 }
@@ -75,17 +75,17 @@ std::string escaped(const std::string& text) {
 }  // namespace
 
 ComparisonRow row_of(const RProgram& program, double search_s) {
-  ComparisonRow row;
-  row.policy = program.policy;
-  row.execution = program.launches ? "graph" : "persistent";
-  row.precision = name_of(program.precision);
-  row.simulated_us = program.estimated_us;
-  row.search_s = search_s;
-  row.launches = program.launches ? static_cast<int64_t>(program.launches->size()) : 1;
+  ComparisonRow row{.policy = program.policy,
+                    .execution = program.launches ? "graph" : "persistent",
+                    .precision = name_of(program.precision),
+                    .failure = {},
+                    .simulated_us = program.estimated_us,
+                    .search_s = search_s,
+                    .launches = program.launches ? static_cast<int64_t>(program.launches->size()) : 1,
+                    .busy_share = busy_share(program),
+                    .arena_bytes = program.memory.arena_bytes};
   for (const RKernel& rkernel : program.rkernels) row.rtasks += rkernel.rtasks();
   count_edges(program, row);
-  row.busy_share = busy_share(program);
-  row.arena_bytes = program.memory.arena_bytes;
   return row;
 }
 
@@ -154,6 +154,11 @@ std::string time_text(const ComparisonRow& row) {
 
 std::string colour_of(const std::string& execution) { return execution == "graph" ? "#c98a3c" : "#3c7dc9"; }
 
+Bar bar_of(const std::string& label, const ComparisonRow& row, const std::string& colour) {
+  if (!row.has_time()) return {label, 0, "none", colour};
+  return {label, row.us(), fmt::format("{:.1f} us{}", row.us(), row.measured_us ? "" : " (simulated)"), colour};
+}
+
 std::string bars_svg(const std::string& title, const std::vector<Bar>& bars) {
   constexpr int kLeft = 260, kWidth = 520, kRow = 22, kTop = 44;
   double longest = 0;
@@ -177,11 +182,8 @@ std::string bars_svg(const std::string& title, const std::vector<Bar>& bars) {
 std::string comparison_svg(const std::string& title, const std::vector<ComparisonRow>& rows) {
   std::vector<Bar> bars;
   for (const ComparisonRow& row : rows) {
-    const bool has_time = row.failure.empty() && !row.is_wrong;
-    bars.push_back(
-        {fmt::format("{}, {}, {}{}", row.policy, row.execution, row.precision, row.batch == 0 ? "" : fmt::format(", batch {}", row.batch)),
-         has_time ? row.us() : 0, has_time ? fmt::format("{:.1f} us{}", row.us(), row.measured_us ? "" : " (simulated)") : "none",
-         colour_of(row.execution)});
+    const std::string batch = row.batch == 0 ? "" : fmt::format(", batch {}", row.batch);
+    bars.push_back(bar_of(fmt::format("{}, {}, {}{}", row.policy, row.execution, row.precision, batch), row, colour_of(row.execution)));
   }
   return bars_svg(title, bars);
 }

@@ -29,6 +29,7 @@ struct ComparisonRow {
   double busy_share = 0;  // the share of the vEUs' time in which they run rTasks, as simulated
   int64_t arena_bytes = 0;
 
+  bool has_time() const { return failure.empty() && !is_wrong; }
   double us() const { return measured_us ? *measured_us : simulated_us; }
 };
 
@@ -52,6 +53,7 @@ struct Bar {
 };
 std::string bars_svg(const std::string& title, const std::vector<Bar>& bars);
 std::string colour_of(const std::string& execution);
+Bar bar_of(const std::string& label, const ComparisonRow& row, const std::string& colour);
 
 // A bar for each row; `title` may have any characters.
 std::string comparison_svg(const std::string& title, const std::vector<ComparisonRow>& rows);
