@@ -209,9 +209,7 @@ void print_rkernels(const CompiledFolder& m) {
   fmt::print("\n{}", table.text());
 }
 
-// "0*3 1 2*2": three rTasks of rOperator 0, one of rOperator 1, two of rOperator 2. "
-//
-// " is an entry that only waits and signals.
+// "0*3 1 2*2": three rTasks of rOperator 0, one of rOperator 1, two of rOperator 2. "|" is an entry that only waits and signals.
 std::string lane_text(const CompiledFolder::Lane& lane) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < lane.size();) {
