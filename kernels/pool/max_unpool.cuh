@@ -22,12 +22,6 @@ struct MaxUnpoolArgs {  // in tables
   uint32_t elements_in;
 };
 
-RK_INLINE int64_t max_unpool_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
-  int64_t offset = 0;
-  for_each_coordinate(nest, element, [&](int d, uint32_t at) { offset += static_cast<int64_t>(at) * strides[d]; });
-  return offset;
-}
-
 // Calls f(where in y, value) for the elements first, first + step, .. that point into [begin, end) of y.
 template <class Veu, class F>
 RK_INLINE void max_unpool_each(const Task<Veu>& task, const MaxUnpoolArgs& args, uint32_t first, uint32_t step, uint32_t begin,
@@ -36,10 +30,10 @@ RK_INLINE void max_unpool_each(const Task<Veu>& task, const MaxUnpoolArgs& args,
   const uint64_t* const indices = reinterpret_cast<const uint64_t*>(task.address(args.indices));
 #pragma unroll 1
   for (uint32_t element = first; element < args.elements_in; element += step) {
-    const uint64_t index = load_cell(indices + max_unpool_offset(args.index_nest, args.index_strides, element));
+    const uint64_t index = load_cell(indices + nest_offsets(args.index_nest, element, args.index_strides).of[0]);
     if (index < begin || index >= end) continue;  // a negative one is far outside
-    f(task.address(args.out) + max_unpool_offset(args.out_nest, args.out_strides, static_cast<uint32_t>(index)),
-      load1(in + max_unpool_offset(args.in_nest, args.in_strides, element)));
+    f(task.address(args.out) + nest_offsets(args.out_nest, static_cast<uint32_t>(index), args.out_strides).of[0],
+      load1(in + nest_offsets(args.in_nest, element, args.in_strides).of[0]));
   }
 }
 
@@ -52,7 +46,7 @@ RK_BODY void max_unpool(const Task<Veu>& caller) {
   const uint32_t begin = task.index * args.elements_per_rtask, end = min(begin + args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = begin + threadIdx.x; element < end; element += Veu::kComputeThreads)
-    store1(out + max_unpool_offset(args.out_nest, args.out_strides, element), 0.0f);
+    store1(out + nest_offsets(args.out_nest, element, args.out_strides).of[0], 0.0f);
   if (threadIdx.x == 0) *is_lost = 0;
   sync_compute<Veu>();
   const auto put = [](float* to, float value) { store1(to, value); };

@@ -30,22 +30,16 @@ RK_BODY void max_roi_pool(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0;
-    int32_t region = 0, row = 0, column = 0;
-    for_each_coordinate(args.nest, element, [&](int d, uint32_t c) {
-      const int32_t at = static_cast<int32_t>(c);
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.channel_strides[d];
-      region += at * args.region_steps[d];
-      row += at * args.row_steps[d];
-      column += at * args.column_steps[d];
-    });
-    const float* const roi = task.address(args.rois) + static_cast<int64_t>(region) * args.roi_strides[0];
+    const auto [to, channel, region, row, column] =
+        nest_offsets(args.nest, element, args.out_strides, args.channel_strides, args.region_steps, args.row_steps, args.column_steps).of;
+    const float* const roi = task.address(args.rois) + region * args.roi_strides[0];
     const int64_t step = args.roi_strides[1];
-    const RegionBin xs = region_bin(load1(roi + step), load1(roi + 3 * step), args.spatial_scale, column, args.columns, args.width);
-    const RegionBin ys = region_bin(load1(roi + 2 * step), load1(roi + 4 * step), args.spatial_scale, row, args.rows, args.height);
-    from += static_cast<int64_t>(region_image(load1(roi), args.images)) * args.image_stride;
-    const float* const image = task.address(args.in) + from;
+    const RegionBin xs =
+        region_bin(load1(roi + step), load1(roi + 3 * step), args.spatial_scale, static_cast<int32_t>(column), args.columns, args.width);
+    const RegionBin ys =
+        region_bin(load1(roi + 2 * step), load1(roi + 4 * step), args.spatial_scale, static_cast<int32_t>(row), args.rows, args.height);
+    const float* const image =
+        task.address(args.in) + (channel + static_cast<int64_t>(region_image(load1(roi), args.images)) * args.image_stride);
     float largest = -INFINITY;
 #pragma unroll 1
     for (int32_t y = ys.begin; y < ys.end; ++y) {

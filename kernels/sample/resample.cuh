@@ -69,18 +69,14 @@ RK_BODY void resample(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.items_per_rtask, args.items);
 #pragma unroll 1
   for (uint32_t item = task.index * args.items_per_rtask + threadIdx.x; item < end; item += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0;
-    int64_t at[kResampleAxes] = {args.first_tap[0], args.first_tap[1], args.first_tap[2]};
-    for_each_coordinate(args.nest, item, [&](int d, uint32_t c) {
-      to += static_cast<int64_t>(c) * args.out_strides[d];
-      from += static_cast<int64_t>(c) * args.in_strides[d];
-      for (int a = 0; a < kResampleAxes; ++a) at[a] += static_cast<int64_t>(c) * args.tap_strides[a][d];
-    });
+    const auto [to, from, plane, row, column] =
+        nest_offsets(args.nest, item, args.out_strides, args.in_strides, args.tap_strides[0], args.tap_strides[1], args.tap_strides[2]).of;
+    const ResampleTap* const first[kResampleAxes] = {taps + (args.first_tap[0] + plane), taps + (args.first_tap[1] + row),
+                                                     taps + (args.first_tap[2] + column)};
     bool outside = false;
-    for (int a = 0; a < kResampleAxes; ++a) outside |= resample_tap(taps + at[a]).at == kResampleOutside;
+    for (const ResampleTap* const tap : first) outside |= resample_tap(tap).at == kResampleOutside;
     float4 sum = splat(args.outside);
-    if (!outside)
-      sum = resample_sum<kVector, kRows, kColumns>(args, task.address(args.in) + from, taps + at[0], taps + at[1], taps + at[2]);
+    if (!outside) sum = resample_sum<kVector, kRows, kColumns>(args, task.address(args.in) + from, first[0], first[1], first[2]);
     if (kVector == 4)
       store4(task.address(args.out) + to, sum);
     else

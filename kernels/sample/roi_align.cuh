@@ -67,24 +67,16 @@ RK_BODY void roi_align(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0;
-    int32_t region = 0, row = 0, column = 0;
-    for_each_coordinate(args.nest, element, [&](int d, uint32_t c) {
-      const int32_t at = static_cast<int32_t>(c);
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.channel_strides[d];
-      region += at * args.region_steps[d];
-      row += at * args.row_steps[d];
-      column += at * args.column_steps[d];
-    });
-    const float* const roi = task.address(args.rois) + static_cast<int64_t>(region) * args.roi_strides[0];
+    const auto [to, channel, region, row, column] =
+        nest_offsets(args.nest, element, args.out_strides, args.channel_strides, args.region_steps, args.row_steps, args.column_steps).of;
+    const float* const roi = task.address(args.rois) + region * args.roi_strides[0];
     const int64_t step = args.roi_strides[1];
     const bool half = args.half_pixel != 0;
     const RegionSide xs = region_side(load1(roi), load1(roi + 2 * step), args.spatial_scale, half, args.columns, args.sampling_ratio);
     const RegionSide ys = region_side(load1(roi + step), load1(roi + 3 * step), args.spatial_scale, half, args.rows, args.sampling_ratio);
-    const int32_t image = region_image(load1(task.address(args.batch) + static_cast<int64_t>(region) * args.batch_stride), args.images);
-    from += static_cast<int64_t>(image) * args.image_stride;
-    store1(task.address(args.out) + to, roi_bin<kLargest>(args, task.address(args.in) + from, ys, xs, row, column));
+    const int32_t image = region_image(load1(task.address(args.batch) + region * args.batch_stride), args.images);
+    const float* const in = task.address(args.in) + (channel + static_cast<int64_t>(image) * args.image_stride);
+    store1(task.address(args.out) + to, roi_bin<kLargest>(args, in, ys, xs, static_cast<int32_t>(row), static_cast<int32_t>(column)));
   }
 }
 

@@ -55,12 +55,7 @@ RK_BODY void volume_sample(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0, place = 0;
-    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.in_strides[d];
-      place += static_cast<int64_t>(at) * args.grid_strides[d];
-    });
+    const auto [to, from, place] = nest_offsets(args.nest, element, args.out_strides, args.in_strides, args.grid_strides).of;
     store1(task.address(args.out) + to, volume_sample_at<kMode>(args, task.address(args.in) + from, task.address(args.grid) + place));
   }
 }

@@ -15,12 +15,6 @@ struct TypedCopyArgs {  // in tables
   uint32_t elements, elements_per_rtask;
 };
 
-RK_INLINE int64_t nest_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
-  int64_t offset = 0;
-  for_each_coordinate(nest, element, [&](int d, uint32_t at) { offset += static_cast<int64_t>(at) * strides[d]; });
-  return offset;
-}
-
 template <class Veu, class Cell>
 RK_BODY void typed_copy(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
@@ -30,8 +24,8 @@ RK_BODY void typed_copy(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    const Cell value = load_cell(in + nest_offset(args.in_nest, args.in_strides, element));
-    store_cell(out + nest_offset(args.out_nest, args.out_strides, element), value);
+    const Cell value = load_cell(in + nest_offsets(args.in_nest, element, args.in_strides).of[0]);
+    store_cell(out + nest_offsets(args.out_nest, element, args.out_strides).of[0], value);
   }
 }
 

@@ -51,11 +51,7 @@ RK_BODY void typed_cumulate(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.lines_per_rtask, args.line_count);
 #pragma unroll 1
   for (uint32_t line = task.index * args.lines_per_rtask + threadIdx.x / kLanes; line < end; line += Veu::kComputeThreads / kLanes) {
-    int64_t to = 0, from = 0;
-    for_each_coordinate(args.lines, line, [&](int d, uint32_t at) {
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.in_strides[d];
-    });
+    const auto [to, from] = nest_offsets(args.lines, line, args.out_strides, args.in_strides).of;
     const auto place = [&](uint32_t i) { return static_cast<int64_t>(args.reverse != 0 ? args.extent - 1 - i : i); };
     T total = T(kProduct ? 1 : 0);
     if constexpr (kLanes == kWarp) {

@@ -33,12 +33,7 @@ RK_BODY void typed_gather(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0, at_index = 0;
-    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.in_strides[d];
-      at_index += static_cast<int64_t>(at) * args.index_strides[d];
-    });
+    const auto [to, from, at_index] = nest_offsets(args.nest, element, args.out_strides, args.in_strides, args.index_strides).of;
     int64_t index = load_number<int64_t>(task.address(args.indices), at_index, args.index_type);
     if (index < 0) index += args.extent;
     if (index >= args.extent) index = args.extent - 1;

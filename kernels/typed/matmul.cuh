@@ -30,12 +30,7 @@ RK_BODY void typed_matmul(const Task<Veu>& caller) {
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x / LANES; element < end;
        element += Veu::kComputeThreads / LANES) {
     const uint32_t lane = threadIdx.x % LANES;
-    int64_t to = 0, at_a = 0, at_b = 0;
-    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      at_a += static_cast<int64_t>(at) * args.a_strides[d];
-      at_b += static_cast<int64_t>(at) * args.b_strides[d];
-    });
+    auto [to, at_a, at_b] = nest_offsets(args.nest, element, args.out_strides, args.a_strides, args.b_strides).of;
     at_a += static_cast<int64_t>(lane) * args.a_step;
     at_b += static_cast<int64_t>(lane) * args.b_step;
     T sum{};

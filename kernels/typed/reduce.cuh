@@ -49,9 +49,8 @@ template <class U, class F>
 RK_INLINE U fold_set(const TypedReduceArgs& args, const void* in, int64_t start, U so_far, F f) {
 #pragma unroll 1
   for (uint32_t i = 0; i < args.count; ++i) {
-    int64_t at = start;
-    for_each_coordinate(args.reduced, i, [&](int d, uint32_t c) { at += static_cast<int64_t>(c) * args.reduced_strides[d]; });
-    so_far = f(so_far, load_number<U>(in, at, args.type));
+    const auto [at] = nest_offsets(args.reduced, i, args.reduced_strides).of;
+    so_far = f(so_far, load_number<U>(in, start + at, args.type));
   }
   return so_far;
 }
@@ -78,11 +77,7 @@ RK_BODY void typed_reduce(const Task<Veu>& caller) {
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, start = 0;
-    for_each_coordinate(args.kept, element, [&](int d, uint32_t at) {
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      start += static_cast<int64_t>(at) * args.in_strides[d];
-    });
+    const auto [to, start] = nest_offsets(args.kept, element, args.out_strides, args.in_strides).of;
     void* const out = task.address(args.out);
     if constexpr (kKind == kReduceSum) {
       store_number(out, to, args.type, fold_set<T>(args, in, start, T{}, [](T a, T b) { return functions::sum(a, b); }));

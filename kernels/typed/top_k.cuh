@@ -32,13 +32,8 @@ struct LinePlaces {
 };
 
 RK_INLINE LinePlaces line_places(const TypedTopKArgs& args, uint32_t line) {
-  LinePlaces places{0, 0, 0};
-  for_each_coordinate(args.lines, line, [&](int d, uint32_t at) {
-    places.values += static_cast<int64_t>(at) * args.value_strides[d];
-    places.indices += static_cast<int64_t>(at) * args.index_strides[d];
-    places.in += static_cast<int64_t>(at) * args.in_strides[d];
-  });
-  return places;
+  const auto [values, indices, in] = nest_offsets(args.lines, line, args.value_strides, args.index_strides, args.in_strides).of;
+  return {values, indices, in};
 }
 
 template <class Veu, class T>

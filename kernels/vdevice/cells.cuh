@@ -86,4 +86,20 @@ RK_INLINE void for_each_coordinate(const Nest& nest, uint32_t element, F f) {
   if (nest.rank > 0) f(0, element);
 }
 
+// Where element `element` of a nest lies in several operands that have strides of their own: in elements from where each begins.
+// Example: const auto [to, from] = nest_offsets(args.nest, element, args.out_strides, args.in_strides).of;
+template <int OPERANDS>
+struct NestOffsets {
+  int64_t of[OPERANDS];
+};
+template <class... Strides>
+RK_INLINE NestOffsets<sizeof...(Strides)> nest_offsets(const Nest& nest, uint32_t element, const Strides&... strides) {
+  NestOffsets<sizeof...(Strides)> offsets{};
+  for_each_coordinate(nest, element, [&](int d, uint32_t at) {
+    int operand = 0;
+    ((offsets.of[operand++] += static_cast<int64_t>(at) * strides[d]), ...);
+  });
+  return offsets;
+}
+
 }  // namespace rk
