@@ -1,6 +1,7 @@
 // Host side of lrn.cuh.
 #include <algorithm>
 
+#include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/loop.h"
@@ -36,12 +37,11 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   Phase phase = body_phase("kernels/reduce/lrn.cuh", "rk::lrn", "rk::LrnArgs");
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
+                {"nest", nest_arg(loop)},
                 {"in_strides", array_arg(strides(loop, 1), kRank)},
                 {"out_strides", array_arg(strides(loop, 0), kRank)},
-                {"divisors", divisors_arg(inner_extents(loop), kRank - 1)},
                 {"elements", arg(elements)},
                 {"elements_per_rtask", arg(per_rtask)},
-                {"rank", arg(static_cast<int64_t>(loop.size()))},
                 {"channel_dim", arg(channel_dim)},
                 {"channels", arg(in.shape[1])},
                 {"channel_stride", arg(in.place.strides[1])},

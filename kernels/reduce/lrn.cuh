@@ -5,16 +5,15 @@
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
-#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/cells.cuh"
 
 namespace rk {
 
 struct LrnArgs {  // in tables
   TensorRef in, out;
+  Nest nest;  // of the output
   int32_t in_strides[kLrnRank], out_strides[kLrnRank];
-  Divisor divisors[kLrnRank - 1];
   uint32_t elements, elements_per_rtask;
-  int32_t rank;
   int32_t channel_dim;  // which of the dimensions
   int32_t channels, channel_stride;
   int32_t before, after;
@@ -40,21 +39,16 @@ template <class Veu>
 RK_BODY void lrn(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const LrnArgs& args = task.template arguments<LrnArgs>();
-  const uint32_t limit = (task.index + 1) * args.elements_per_rtask;
-  const uint32_t end = limit < args.elements ? limit : args.elements;
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
     int64_t from = 0, to = 0;
     int32_t channel = 0;
-    uint32_t rest = element;
-#pragma unroll 1
-    for (int d = args.rank - 1; d >= 0; --d) {
-      uint32_t at = rest;
-      if (d > 0) rest = divide(rest, args.divisors[d - 1], at);
+    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
       from += static_cast<int64_t>(at) * args.in_strides[d];
       to += static_cast<int64_t>(at) * args.out_strides[d];
       if (d == args.channel_dim) channel = static_cast<int32_t>(at);
-    }
+    });
     const float* const in = task.address(args.in) + from;
     const int32_t first = channel > args.before ? channel - args.before : 0;
     const int32_t last = channel + args.after < args.channels ? channel + args.after : args.channels - 1;

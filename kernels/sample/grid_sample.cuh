@@ -5,18 +5,17 @@
 #pragma once
 
 #include "kernels/sample/numbers.cuh"
-#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/cells.cuh"
 
 namespace rk {
 
 struct GridSampleArgs {  // in tables
   TensorRef in, grid, out;
-  int32_t out_strides[kSampleRank];   // dimensions in the output's memory order, outermost first
+  Nest nest;  // of the output
+  int32_t out_strides[kSampleRank];
   int32_t in_strides[kSampleRank];    // of batch and channel; 0 along the output's pixels
   int32_t grid_strides[kSampleRank];  // of batch and pixel; 0 along channels
-  Divisor divisors[kSampleRank - 1];
   uint32_t elements, elements_per_rtask;
-  int32_t rank;
   int32_t height, width, row_stride, column_stride;  // of x
   int32_t coordinate_stride;                         // from x to y in the grid
   int32_t padding;                                   // a SamplePadding
@@ -109,20 +108,10 @@ template <class Veu, int kMode>
 RK_BODY void grid_sample(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const GridSampleArgs& args = task.template arguments<GridSampleArgs>();
-  const uint32_t limit = (task.index + 1) * args.elements_per_rtask;
-  const uint32_t end = limit < args.elements ? limit : args.elements;
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
-    int64_t to = 0, from = 0, place = 0;
-    uint32_t rest = element;
-#pragma unroll 1
-    for (int d = args.rank - 1; d >= 0; --d) {
-      uint32_t at = rest;
-      if (d > 0) rest = divide(rest, args.divisors[d - 1], at);
-      to += static_cast<int64_t>(at) * args.out_strides[d];
-      from += static_cast<int64_t>(at) * args.in_strides[d];
-      place += static_cast<int64_t>(at) * args.grid_strides[d];
-    }
+    const auto [to, from, place] = nest_offsets(args.nest, element, args.out_strides, args.in_strides, args.grid_strides).of;
     const float* const grid = task.address(args.grid) + place;
     const float x = load1(grid), y = load1(grid + args.coordinate_stride);
     store1(task.address(args.out) + to, sample<kMode>(args, task.address(args.in) + from, x, y));
