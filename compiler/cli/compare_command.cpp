@@ -98,19 +98,15 @@ ExitCode compare_command(CompareArguments arguments) {
   for (const std::string& name : arguments.policies) schedule::parse_policy(name);  // refuses unknown names before any work
   for (const std::string& name : arguments.executions) schedule::parse_execution(name);
   if (!arguments.plot.empty()) require_writable("--plot " + printable(arguments.plot), folder_of(arguments.plot));
-  TemporaryFolder folder;
-  try {
-    if (!arguments.paper.empty()) return compare_paper(arguments, folder.path());
-    if (!arguments.schedules.empty()) return compare_schedules(arguments, folder.path());
+  return in_temporary_folder([&](const std::filesystem::path& folder) {
+    if (!arguments.paper.empty()) return compare_paper(arguments, folder);
+    if (!arguments.schedules.empty()) return compare_schedules(arguments, folder);
     if (arguments.policies.empty()) arguments.policies = schedule::policy_names();
     if (arguments.executions.empty()) arguments.executions = {"persistent", "graph"};
     if (arguments.precisions.empty()) arguments.precisions = {arguments.options.precision};
     if (arguments.batches.empty()) arguments.batches = {arguments.options.batch};
-    return compare_policies(arguments, folder.path());
-  } catch (const InternalError&) {
-    folder.keep();  // the folder's logs say what happened
-    throw;
-  }
+    return compare_policies(arguments, folder);
+  });
 }
 
 }  // namespace

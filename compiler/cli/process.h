@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "compiler/support/error.h"
+
 namespace tamp::cli {
 
 struct ProcessResult {
@@ -36,6 +38,17 @@ class TemporaryFolder {
   std::filesystem::path path_;
   bool kept_ = false;
 };
+
+// What `work` returns for a fresh folder. The folder stays where InternalError is thrown, since its logs say what happened.
+auto in_temporary_folder(const auto& work) {
+  TemporaryFolder folder;
+  try {
+    return work(folder.path());
+  } catch (const InternalError&) {
+    folder.keep();
+    throw;
+  }
+}
 
 std::string read_text(const std::filesystem::path& path);                   // Error (bad input) if unreadable
 void write_text(const std::filesystem::path& path, std::string_view text);  // Error as above; makes parent folders

@@ -427,17 +427,13 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
 }
 
 ExitCode run_command(const RunArguments& arguments) {
-  TemporaryFolder work;
   Report report{.as_json = arguments.as_json};
   try {
-    const ExitCode code = run_in(arguments, work.path(), report);
+    const ExitCode code = in_temporary_folder([&](const std::filesystem::path& work) { return run_in(arguments, work, report); });
     if (report.as_json) print_json(report.json);
     return code;
   } catch (const Error& error) {
     if (report.as_json && error.code() == ExitCode::check_failed && !report.json.empty()) print_json(report.json);
-    throw;
-  } catch (const InternalError&) {
-    work.keep();  // the folder's logs say what happened
     throw;
   }
 }

@@ -158,13 +158,7 @@ ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
 ExitCode tune_command(TuneArguments arguments) {
   if (arguments.records.empty())
     arguments.records = (fs::path(arguments.output) / (model_name(arguments.model) + ".records.jsonl")).string();
-  TemporaryFolder folder;
-  try {
-    return tune_in(arguments, folder.path());
-  } catch (const InternalError&) {
-    folder.keep();  // the folder's logs say what happened
-    throw;
-  }
+  return in_temporary_folder([&](const fs::path& folder) { return tune_in(arguments, folder); });
 }
 
 }  // namespace
