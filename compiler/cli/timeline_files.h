@@ -8,6 +8,20 @@
 
 namespace tamp::cli {
 
+// JSON in Chrome's trace format: one track per vEU, one slice per rTask.
+class TraceEvents {
+ public:
+  TraceEvents(const std::string& process, size_t veus);
+  // `rop` and the numbers are as in NAME.rprogram.json.
+  void add(size_t veu, const nlohmann::json& rop, int64_t phase, int64_t index, double begin_us, double duration_us, double waited_us);
+  std::string text() &&;
+
+ private:
+  nlohmann::ordered_json events_ = nlohmann::ordered_json::array();
+};
+// The name of a slice.
+std::string slice_name(const nlohmann::json& rop, int64_t phase);
+
 // From NAME.rprogram.json: one track per vEU, one slice per rTask. Throws nlohmann's exceptions if the JSON is not as tamp writes it.
 std::string planned_trace(const nlohmann::json& rprogram);
 

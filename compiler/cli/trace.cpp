@@ -11,6 +11,7 @@
 #include <span>
 
 #include "compiler/cli/table.h"
+#include "compiler/cli/timeline_files.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "kernels/vdevice/numbers.cuh"
@@ -19,7 +20,6 @@ namespace tamp::cli {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr size_t kWaiting = rk::kTraceWaiting, kReady = rk::kTraceInputsReady, kStarted = rk::kTraceStarted, kComputed = rk::kTraceComputed,
                  kSignalled = rk::kTraceSignalled, kColumns = rk::kTraceColumns;
@@ -46,11 +46,6 @@ struct Traced {
 double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
 const json& rop_of(const Traced& traced, const Task& task) { return traced.rprogram.at("rops").at(static_cast<size_t>(task.rop)); }
-
-std::string label(const Traced& traced, const Task& task) {
-  const std::string name = rop_of(traced, task).at("name");
-  return task.phase == 0 ? name : fmt::format("{}.{}", name, task.phase);
-}
 
 // How many rows of the instruction table a lane entry takes: one, and before that row one for every further group of Waits.
 size_t rows_of(const json& entry) {
@@ -171,7 +166,7 @@ std::vector<PathLine> critical_path(const Traced& traced, const Task* task) {
     const bool waited = producer != nullptr && (task->before == nullptr || producer->signalled > task->free);
     const Task* const previous = waited ? producer : task->before;
     PathLine& line = lines[{task->rop, task->phase}];
-    line.name = label(traced, *task);
+    line.name = slice_name(rop_of(traced, *task), task->phase);
     rop_of(traced, *task).at("rkernel").get_to(line.rkernel);
     line.rtasks += 1;
     line.computing += task->computed - task->begin;
@@ -260,29 +255,11 @@ std::vector<double> rop_times_of_run(const Traced& traced) {
 // --- for a trace viewer ----------------------------------------------------------------------------------------------
 
 std::string events_text(const Traced& traced) {
-  ordered_json events = ordered_json::array();
-  const auto name = [&](const char* kind, size_t veu, const std::string& text) {
-    events.push_back({{"ph", "M"}, {"name", kind}, {"pid", 0}, {"tid", veu}, {"args", {{"name", text}}}});
-  };
-  name("process_name", 0, traced.rprogram.at("name"));
-  for (size_t veu = 0; veu < traced.rprogram.at("lanes").size(); ++veu) {
-    name("thread_name", veu, fmt::format("vEU {}", veu));
-    events.push_back({{"ph", "M"}, {"name", "thread_sort_index"}, {"pid", 0}, {"tid", veu}, {"args", {{"sort_index", veu}}}});
-  }
-  for (const Task& task : traced.tasks) {
-    const ordered_json args = {{"rKernel", rop_of(traced, task).at("rkernel").get<std::string>()},
-                               {"rTask", task.index},
-                               {"waited us", us(task.begin - task.free)}};
-    events.push_back({{"ph", "X"},
-                      {"name", label(traced, task)},
-                      {"pid", 0},
-                      {"tid", task.veu},
-                      {"ts", us(task.begin)},
-                      {"dur", us(task.computed - task.begin)},
-                      {"args", args}});
-  }
-  const ordered_json out = {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
-  return out.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
+  TraceEvents events(traced.rprogram.at("name"), traced.rprogram.at("lanes").size());
+  for (const Task& task : traced.tasks)
+    events.add(task.veu, rop_of(traced, task), task.phase, task.index, us(task.begin), us(task.computed - task.begin),
+               us(task.begin - task.free));
+  return std::move(events).text();
 }
 
 }  // namespace

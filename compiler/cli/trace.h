@@ -12,7 +12,7 @@ namespace tamp::cli {
 
 struct TraceReport {
   std::string text;    // for people, in lines
-  std::string events;  // JSON in Chrome's trace format: one track per vEU, one slice per rTask
+  std::string events;  // TraceEvents
 };
 
 // `rprogram_json` is the text of NAME.rprogram.json; `stamps` are nanoseconds [row of the instruction table][TraceColumn of
