@@ -14,7 +14,20 @@ namespace {
 
 constexpr double kRounding = 1.01;  // what rounded operands and a body's approximations may add to a value
 
-// Element i of the tensor, counted in row-major order, in elements from the start of its buffer.
+// The largest magnitude; what is no number says nothing.
+double largest_of(const Tensor& tensor, const std::byte* start) {
+  const Bytes wide = ops::f32_bytes(tensor.dtype, elements_of(tensor, start));
+  double largest = 0;
+  for (int64_t i = 0; i < element_count(tensor.shape); ++i) {
+    float x = 0;
+    std::memcpy(&x, wide.data() + i * 4, 4);
+    if (!std::isnan(x)) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  }
+  return largest;
+}
+
+}  // namespace
+
 int64_t place_of(const Tensor& tensor, int64_t i) {
   int64_t at = tensor.place.offset;
   for (size_t d = tensor.shape.size(); d-- > 0;) {
@@ -24,22 +37,12 @@ int64_t place_of(const Tensor& tensor, int64_t i) {
   return at;
 }
 
-// The largest magnitude; what is no number says nothing.
-double largest_of(const Tensor& tensor, const std::byte* start) {
+Bytes elements_of(const Tensor& tensor, const std::byte* start) {
   const int64_t count = element_count(tensor.shape), size = bytes_of(tensor.dtype);
   Bytes values(static_cast<size_t>(count * size));
   for (int64_t i = 0; i < count; ++i) std::memcpy(values.data() + i * size, start + place_of(tensor, i) * size, static_cast<size_t>(size));
-  const Bytes wide = ops::f32_bytes(tensor.dtype, values);
-  double largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    float x = 0;
-    std::memcpy(&x, wide.data() + i * 4, 4);
-    if (!std::isnan(x)) largest = std::max(largest, std::abs(static_cast<double>(x)));
-  }
-  return largest;
+  return values;
 }
-
-}  // namespace
 
 BoundsReport check_bounds(const RProgram& program, const Bytes& arena) {
   const Graph& graph = program.graph;

@@ -17,4 +17,10 @@ struct BoundsReport {
 // `arena` is the device's memory after a run of a program in which such buffers share theirs with nothing (CompileOptions::keep_bounded).
 BoundsReport check_bounds(const RProgram& program, const Bytes& arena);
 
+// Where element i of a tensor lies, counted in row-major order, in elements from the start of its buffer.
+int64_t place_of(const Tensor& tensor, int64_t i);
+
+// The elements of a tensor in row-major order, of which `start` is the start of the buffer.
+Bytes elements_of(const Tensor& tensor, const std::byte* start);
+
 }  // namespace tamp::cli

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "compiler/cli/bounds.h"
 #include "compiler/cli/compare.h"
 #include "compiler/ir/fused.h"
 #include "compiler/ops/number.h"
@@ -49,10 +50,9 @@ class DeviceMemory {
       return {tensor.dtype, tensor.shape, tensor.data};
     }
     const std::byte* const start = starts_[tensor.place.buffer.index()];
-    const int64_t count = element_count(tensor.shape), size = bytes_of(tensor.dtype);
-    auto data = std::make_shared<Bytes>(static_cast<size_t>(count * size));
-    TAMP_CHECK(start != nullptr || count == 0, "tensor '" + printable(tensor.name) + "' is in a buffer without memory");
-    for (int64_t i = 0; i < count; ++i) std::memcpy(data->data() + i * size, start + position(tensor, i) * size, static_cast<size_t>(size));
+    TAMP_CHECK(start != nullptr || element_count(tensor.shape) == 0,
+               "tensor '" + printable(tensor.name) + "' is in a buffer without memory");
+    auto data = std::make_shared<Bytes>(elements_of(tensor, start));
     if (graph_.buffers[tensor.place.buffer.index()].narrowed)
       return {DType::f32, tensor.shape, std::make_shared<const Bytes>(ops::f32_bytes(tensor.dtype, *data))};
     return {tensor.dtype, tensor.shape, std::move(data)};
@@ -67,7 +67,7 @@ class DeviceMemory {
     if (b >= memory.words_offset.size() || memory.words_offset[b] < 0) return std::nullopt;
     std::vector<float> values(static_cast<size_t>(element_count(tensor.shape)), std::numeric_limits<float>::quiet_NaN());
     for (size_t i = 0; i < values.size(); ++i) {
-      const int64_t at = memory.words_offset[b] + position(tensor, static_cast<int64_t>(i)) * schedule::kWordBytes;
+      const int64_t at = memory.words_offset[b] + place_of(tensor, static_cast<int64_t>(i)) * schedule::kWordBytes;
       for (const int64_t copy : {at, at + memory.words_bytes}) {
         uint32_t word = 0;
         TAMP_CHECK(copy + schedule::kWordBytes <= static_cast<int64_t>(arena_.size()), "the arena is smaller than its words");
@@ -81,16 +81,6 @@ class DeviceMemory {
   }
 
  private:
-  // Position of element i, counted in row-major order.
-  static int64_t position(const Tensor& tensor, int64_t i) {
-    int64_t at = tensor.place.offset;
-    for (size_t d = tensor.shape.size(); d-- > 0;) {
-      at += i % tensor.shape[d] * tensor.place.strides[d];
-      i /= tensor.shape[d];
-    }
-    return at;
-  }
-
   const RProgram& program_;
   const Graph& graph_;
   const Bytes& arena_;
