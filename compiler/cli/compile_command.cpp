@@ -90,18 +90,12 @@ std::string depfile_text(const CompileArguments& arguments, const std::string& n
   return out + "\n";
 }
 
-void write_depfile(const CompileArguments& arguments, const std::string& text) {
-  std::ofstream out(arguments.depfile, std::ios::binary);
+// Into a folder that is there.
+void write_beside(const std::string& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
   out << text;
   out.close();
-  if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.depfile)));
-}
-
-void save_schedule(const CompileArguments& arguments, const RProgram& program, int64_t batch) {
-  std::ofstream out(arguments.save_schedule, std::ios::binary);
-  out << schedule::schedule_text(program, batch);
-  out.close();
-  if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.save_schedule)));
+  if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(file)));
 }
 
 // Error if a model from standard input has weights in other files: those lie in the model's folder, and standard input has none.
@@ -192,8 +186,8 @@ ExitCode compile_to_folder(CompileArguments arguments) {
     return ExitCode::ok;
   }
   const codegen::FileSizes sizes = codegen::emit(compiled.program, emitting, arguments.output);
-  if (!arguments.depfile.empty()) write_depfile(arguments, depfile);
-  if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
+  if (!arguments.depfile.empty()) write_beside(arguments.depfile, depfile);
+  if (!arguments.save_schedule.empty()) write_beside(arguments.save_schedule, schedule::schedule_text(compiled.program, options.batch));
   if (arguments.as_json) print_as_json(arguments, sizes, read_text(std::filesystem::path(arguments.output) / sizes.back().first));
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;

@@ -15,6 +15,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/page.h"
+#include "compiler/cli/ports.h"
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
@@ -121,11 +122,10 @@ void print_head(const CompiledFolder& m) {
   if (const auto narrow = std::count_if(m.rops.begin(), m.rops.end(), [](const auto& rop) { return bytes_of(rop.dtype) == 2; }); narrow > 0)
     fmt::print("activations {} of {} rOperators' results lie in 16 bits; RESULT says which\n", grouped(narrow),
                grouped(static_cast<int64_t>(m.rops.size())));
-  for (const Port& port : m.inputs)
-    fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+  for (const Port& port : m.inputs) fmt::print("input       '{}' {}\n", printable(port.name), type_text(port.dtype, port.shape));
   for (const Port& port : m.outputs) {
     fmt::print(
-        "output      '{}' {}{}{}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape),
+        "output      '{}' {}{}{}\n", printable(port.name), type_text(port.dtype, port.shape),
         port.in_place < 0 ? "" : fmt::format(", may stay in place of '{}'", printable(m.inputs[static_cast<size_t>(port.in_place)].name)),
         port.count < 0 ? ""
                        : fmt::format(", padded: valid along dimension {} are as many as '{}' says", port.count_axis,
@@ -185,7 +185,7 @@ void print_rops(const CompiledFolder& m) {
                right("BYTES"),
                right("WEIGHTS")});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), name_of(rop.dtype) + shape_text(rop.shape),
+    table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), type_text(rop.dtype, rop.shape),
                whole_name(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
                fmt::format("{:.2f}", rop.estimated_us), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }

@@ -40,8 +40,7 @@ class CriticalPath {
   }
 
  private:
-  template <class F>
-  void for_each(F&& f) const {
+  void for_each(const auto& f) const {
     for (size_t veu = 0; veu < lanes_.size(); ++veu) {
       for (size_t i = 0; i < lanes_[veu].size(); ++i) f(Place{veu, i}, lanes_[veu][i]);
     }
