@@ -322,13 +322,5 @@ RK_INLINE float warp_sum(float v) {
   for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
   return v;
 }
-RK_INLINE float warp_max(float v) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    const float w = __shfl_xor_sync(kFullMask, v, step);
-    v = v > w ? v : w;
-  }
-  return v;
-}
 
 }  // namespace rk

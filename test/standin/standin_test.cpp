@@ -246,7 +246,7 @@ __global__ void wait_for_all(rk::Launch launch, rk::Tables tables, rk::Instructi
   if (blockIdx.x > 0) {
     float v = 1;
     for (uint32_t i = 0; i < 2; ++i) {
-      for (int work = 0; work < (event == last && i == 1 ? 5000 : 0); ++work) v = rk::warp_max(v);
+      for (int work = 0; work < (event == last && i == 1 ? 5000 : 0); ++work) v = rk::warp_sum(v) / 32;
       if (threadIdx.x != 0) continue;
       ++words[event];
       rk::signal(rk::event_word(launch, event));
@@ -337,7 +337,7 @@ TEST_CASE("atomics are atomic and a spin lock excludes") {
 __global__ void wait_in_vain(uint32_t* event, uint32_t* gave_up, bool lost, int work) {
   if (blockIdx.x == 1) {
     float v = 1;
-    for (int i = 0; i < work; ++i) v = rk::warp_max(v);
+    for (int i = 0; i < work; ++i) v = rk::warp_sum(v) / 32;
     if (threadIdx.x == 0 && !lost) rk::signal(event);
     return;
   }
@@ -366,7 +366,7 @@ __global__ void wait_for_words(uint32_t* words, uint32_t* gave_up, bool plainly,
   const uint32_t lane = rk::lane_id();
   if (blockIdx.x == 1) {
     float v = 1;
-    for (int i = 0; i < 2000; ++i) v = rk::warp_max(v);
+    for (int i = 0; i < 2000; ++i) v = rk::warp_sum(v) / 32;
     uint32_t* const last = words + 32;
     if (plainly)
       words[lane] = 1;
@@ -426,7 +426,7 @@ TEST_CASE("who looks at a word many times in a pass is not stuck") {
 __global__ void look_ahead(uint32_t* word, uint32_t* gave_up, int work) {
   if (blockIdx.x == 1) {
     float v = 1;
-    for (int i = 0; i < work; ++i) v = rk::warp_max(v);
+    for (int i = 0; i < work; ++i) v = rk::warp_sum(v) / 32;
     if (threadIdx.x == 0) cuda_on_cpu::publish(word, 1u);
     return;
   }

@@ -70,7 +70,7 @@ __global__ void half_warps(float* out) {
   const unsigned mask = rk::lane_id() < 16 ? 0x0000ffffu : 0xffff0000u;
   float v = static_cast<float>(threadIdx.x);
   for (int step = 8; step > 0; step /= 2) v += __shfl_xor_sync(mask, v, step);
-  out[threadIdx.x] = v + rk::warp_max(rk::warp_sum(1.0f));
+  out[threadIdx.x] = v + rk::warp_sum(1.0f);
 }
 
 TEST_CASE("collectives of parts of a warp do not mix") {
