@@ -55,6 +55,7 @@ std::string safe_name(const std::string& wanted) {
 std::string Names::unique(const std::string& wanted) { return names_.unique(identifier(wanted), "_"); }
 
 std::vector<RecordName> name_records(const RProgram& program) {
+  static const std::string kArgs = "args_";
   Names names;
   std::vector<RecordName> records;
   for (size_t i = 0; i < program.graph.rops.size(); ++i) {
@@ -63,9 +64,9 @@ std::vector<RecordName> name_records(const RProgram& program) {
     for (size_t p = 0; p < phases; ++p) {
       const std::string suffix = p == 0 ? "" : fmt::format("_phase{}", p);
       const std::string text = phases == 1 ? name : fmt::format("{}, phase {} of {}", name, p, phases);
-      const std::string symbol = names.unique("args_" + name + suffix);
-      records.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), symbol,
-                         "r_" + symbol.substr(std::string_view("args_").size()), text});
+      const std::string wanted = identifier(kArgs + name + suffix);  // of a name without a letter or digit of ASCII nothing is left
+      const std::string symbol = names.unique(wanted.starts_with(kArgs) ? wanted : kArgs + "rop" + suffix);
+      records.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), symbol, "r_" + symbol.substr(kArgs.size()), text});
     }
   }
   return records;

@@ -48,7 +48,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->delimiter(',')
       ->expected(2);
   add_value(command, "--search-plans", "N", arguments.search_plans,
-            "Policies list and best: how many plans are simulated at most; default 1000");
+            "Policies list and best: how many plans are simulated at most; default 1000")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
   add_value(command, "--execution", "E", arguments.execution,
             "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison");
   add_repeated(command, "--dim", "NAME=N", arguments.dims, "Value of a symbolic dimension of the model; may be repeated");

@@ -160,6 +160,11 @@ ExitCode compile_to_folder(CompileArguments arguments) {
   for (const std::string& file : codegen::file_names(emitting)) kept.push_back(std::filesystem::path(arguments.output) / file);
   if (!is_piped(arguments)) kept.emplace_back(arguments.model);
   require_apart({{"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}, kept);
+  for (const auto& [option, file] : std::vector<std::pair<std::string, std::string>>{
+           {"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}) {
+    if (!file.empty() && !std::filesystem::is_directory(folder_of(file)))
+      throw bad_input(fmt::format("{} {}: there is no folder {}", option, printable(file), printable(folder_of(file).string())));
+  }
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
   std::string& vdevice = arguments.options.vdevice;
   vdevice = on_gpu ? vdevice_to_run(vdevice, /*on_gpu=*/true) : planned_vdevice(vdevice);

@@ -43,9 +43,12 @@ Error wrong(const std::string& path, const std::string& what) { return bad_input
 // The Python dictionary of the header as JSON: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), } is
 // {"descr": "<f4", "fortran_order": false, "shape": [1, 3]}, without blanks.
 json json_of(const std::string& header) {
-  static const std::pair<std::regex, const char*> kRewrites[] = {{std::regex("'"), "\""},         {std::regex("[(]"), "["},
-                                                                 {std::regex("[)]"), "]"},         {std::regex("\\bFalse\\b"), "false"},
-                                                                 {std::regex("\\bTrue\\b"), "true"}, {std::regex(",([\\]}])"), "$1"}};
+  static const std::pair<std::regex, const char*> kRewrites[] = {{std::regex("'"), "\""},
+                                                                 {std::regex("[(]"), "["},
+                                                                 {std::regex("[)]"), "]"},
+                                                                 {std::regex("\\bFalse\\b"), "false"},
+                                                                 {std::regex("\\bTrue\\b"), "true"},
+                                                                 {std::regex(",([\\]}])"), "$1"}};
   std::string text = header;
   std::erase(text, ' ');
   for (const auto& [from, to] : kRewrites) text = std::regex_replace(text, from, to);

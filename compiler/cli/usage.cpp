@@ -38,17 +38,25 @@ std::string about_rest(const CLI::App& app, const CLI::App& command, const std::
   const auto option = std::find_if(rest.begin(), rest.end(), is_option);
   if (option != rest.end()) {
     const std::string name = option->substr(0, option->find('='));
-    return fmt::format("no option '{}' of '{}'{}", printable(name), full_name(app, command), did_you_mean(name, option_names(command)));
+    std::string hint = did_you_mean(name, option_names(command));
+    for (const CLI::App* other : app.get_subcommands([&](const CLI::App* one) { return one->get_option_no_throw(name) != nullptr; }))
+      hint = &command == &app ? "; it comes behind the command" : fmt::format("; '{}' has it", full_name(app, *other));
+    return fmt::format("no option '{}' of '{}'{}", printable(name), full_name(app, command), hint);
   }
   if (&command == &app) return fmt::format("no command '{}'{}", printable(rest.front()), did_you_mean(rest.front(), command_names(app)));
   return fmt::format("'{}' does not expect '{}'", full_name(app, command), printable(rest.front()));
 }
 
-// "--output DIR" of "--output: 1 required TEXT missing".
-std::string missing_value(const CLI::App& command, const std::string& message) {
+// Of an option that has fewer or more values than it takes: "--output: 1 required TEXT missing".
+std::string about_count(const CLI::App& command, const std::string& message, int argc, char** argv) {
   const std::string name = message.substr(0, message.find(':'));
   const CLI::Option* option = command.get_option_no_throw(name);
-  return option ? fmt::format("{}: its value is missing, expected {} {}", name, name, option->get_option_text()) : message;
+  if (!option) return message;
+  const auto is_option = [&](const std::string& word) { return option->check_name(word.substr(0, word.find('='))); };
+  if (std::count_if(argv + 1, argv + argc, is_option) > 1) return fmt::format("{} is given twice", name);
+  const bool has_some = option->results().size() + 1 == static_cast<size_t>(option->get_expected_min()) && !option->results().empty();
+  return fmt::format("{}: {}, expected {} {}", name, has_some ? "one value is missing" : "its value is missing", name,
+                     option->get_option_text());
 }
 
 }  // namespace
@@ -65,12 +73,13 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& wrong, int a
   // CLI11 complains that a command is missing before it looks at the word in the command's place.
   if (&command == &app && argc > 1) return about_rest(app, app, {argv[1]}) + help;
   if (&command == &app) return fmt::format("no command is given, known: {}", join(command_names(app), ", ")) + help;
+  if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) return about_rest(app, app, rest) + help;
   if (const std::vector<std::string> rest = command.remaining(); !rest.empty()) {
     const std::string swallowed = swallowed_option(app);
     return (swallowed.empty() ? about_rest(app, command, rest) : swallowed) + help;
   }
   std::string message = wrong.what();
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&wrong)) message = missing_value(command, message);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&wrong)) message = about_count(command, message, argc, argv);
   std::replace(message.begin(), message.end(), '\n', ' ');
   return message + help;
 }

@@ -19,7 +19,7 @@ bool is_true(const NodeImport& n, TensorId id, const std::string& what) {
   if (n.dtype(id) != DType::boolean || element_count(n.shape(id)) != 1) {
     throw n.bad(fmt::format("{} is {}{}, expected one bool", what, name_of(n.dtype(id)), shape_text(n.shape(id))));
   }
-  if (!n.is_constant(id)) throw n.refuse(fmt::format("{} is known only at run time, supported: a constant", what));
+  if (!n.is_constant(id)) throw n.refuse(fmt::format("{} is known only at run time, supported: a constant{}", what, n.freeze_advice(id)));
   return n.value(id).data->front() != std::byte{0};
 }
 

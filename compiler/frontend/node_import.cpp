@@ -16,9 +16,11 @@ std::string count_text(size_t min, size_t max) {
   return fmt::format("{} to {}", min, max);
 }
 
-// "; it follows from input 'k': --freeze k=FILE makes a constant of it", or nothing where it follows from many inputs.
-std::string freeze_advice(const Graph& graph, TensorId id) {
+// "; it follows from input 'k': --freeze k=FILE makes a constant of it", or nothing where it follows
+// from many inputs or large ones.
+std::string advice_to_freeze(const Graph& graph, TensorId id) {
   constexpr size_t kFew = 3;
+  constexpr int64_t kMostElements = 64;
   std::vector<bool> follows(graph.tensors.size(), false);
   follows[id.index()] = true;
   for (auto rop = graph.rops.rbegin(); rop != graph.rops.rend(); ++rop) {  // in order: producers come before consumers
@@ -30,6 +32,7 @@ std::string freeze_advice(const Graph& graph, TensorId id) {
   std::vector<std::string> names, options;
   for (const TensorId input : graph.inputs) {
     if (!follows[input.index()]) continue;
+    if (element_count(graph.tensor(input).shape) > kMostElements) return "";  // data, and no setting
     const std::string name = printable(graph.tensor(input).name);
     names.push_back(fmt::format("'{}'", name));
     options.push_back(fmt::format("--freeze {}=FILE", name));
@@ -115,11 +118,13 @@ void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
   if (dtype(ids[0]) != DType::boolean) throw bad(fmt::format("operands are {}, expected bool", name_of(dtype(ids[0]))));
 }
 
+std::string NodeImport::freeze_advice(TensorId id) const { return advice_to_freeze(builder_.graph, id); }
+
 void NodeImport::expect_constant(size_t i, std::string_view name) const {
   const TensorId id = in(i);
   if (is_constant(id)) return;
   throw unsupported(fmt::format("{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant{}", context_.where, i,
-                                name, printable(node_.inputs[i]), freeze_advice(builder_.graph, id)));
+                                name, printable(node_.inputs[i]), freeze_advice(id)));
 }
 
 Ints NodeImport::flat_ints(TensorId id) const {

@@ -63,6 +63,7 @@ class NodeImport {
   void expect_whole(const std::vector<TensorId>& ids) const;   // integers of one type
   void expect_bool(const std::vector<TensorId>& ids) const;
   // The values of an operand that must be known now; `name` is its name in ONNX's words.
+  std::string freeze_advice(TensorId id) const;  // which inputs --freeze would make constants, so that `id` is one; or empty
   void expect_constant(size_t i, std::string_view name) const;
   Ints ints(size_t i, std::string_view name) const;  // i32 or i64, rank 0 or 1
   Ints flat_ints(TensorId constant) const;           // i32 or i64, any shape

@@ -244,7 +244,9 @@ std::string why_unknown(std::string_view domain, std::string_view op_type) {
   if (op_type.starts_with("Optional")) return "optional values are not supported; export the model without them";
   if (domain == kMicrosoft && (has("NBits") || has("Bnb4") || has("FpQ4") || has("BlockQuantized")))
     return "weights of a few bits are not supported; give the model before it was quantised, or with weights of 8 bits";
-  const std::string near = op_type.size() < 5 ? "" : did_you_mean(op_type, names_in(domain));  // Det is no DFT
+  if (domain == kMicrosoft && (op_type.starts_with("Q") || has("Quantize")))
+    return "the quantised operator of ONNX Runtime is not supported; quantise with QuantFormat.QDQ, or give the float model";
+  const std::string near = op_type.size() < 4 ? "" : did_you_mean(op_type, names_in(domain));  // Det is no DFT
   if (domain == kMicrosoft) {
     return "the operator of ONNX Runtime is not supported ('tamp ops' lists what is); if its optimiser wrote this node, give the model "
            "before that" +

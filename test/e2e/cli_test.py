@@ -59,6 +59,13 @@ def test_wrong_usage_is_bad_input(tamp):
         (["compile", "relu.onnx", "--ouput", "out"], "no option '--ouput' of 'tamp compile'; did you mean '--output'?"),
         (["compile", "relu.onnx", "relu.onnx", "-o", "out"], "'tamp compile' does not expect 'relu.onnx'"),
         (["compile", "relu.onnx", "-o"], "--output: its value is missing, expected --output DIR"),
+        (["compile", "relu.onnx", "-o", "a", "-o", "b"], "--output is given twice"),
+        (["compile", "relu.onnx", "-o", "a", "--ios-pruning", "3"], "--ios-pruning: one value is missing, expected --ios-pruning R,S"),
+        (["compile", "relu.onnx", "-o", "a", "--check"], "no option '--check' of 'tamp compile'; 'tamp run' has it"),
+        (["-q", "run", "relu.onnx"], "no option '-q' of 'tamp'; it comes behind the command"),
+        (["run", "relu.onnx", "--check", "--rtol", "nan"], "--rtol: nan is no number from 0 on"),
+        (["compile", "relu.onnx", "-o", "out", "--search-plans", "-1"], "--search-plans"),
+        (["compile", "relu.onnx", "-o", "out", "--depfile", "none/d"], "--depfile none/d: there is no folder"),
         (["compile", "relu.onnx", "--output", "--name", "x"], "--output: its value is missing, found the option --name"),
         (["compile", "relu.onnx", "--output", "--dry-run"], "--output: its value is missing, found the option --dry-run"),
         ([*compiling, "--vdevice", "H200"], "did you mean 'h200'?"),
@@ -192,6 +199,13 @@ def test_what_cannot_be_measured_is_refused(tamp):
     if not harness.has_gpu():  # where there is one, gpu_test.py measures it
         tamp("devices", "--measure", "gpu.json", code=1, says="--measure: this machine has no NVIDIA GPU")
     assert sorted(path.name for path in tamp.folder.iterdir()) == ["mine.json"] and (tamp.folder / "mine.json").read_text() == "{}"
+
+
+def test_names_without_ascii_are_names(tamp):
+    names = ["\u5c42", "_", "/", "*/ //", "\u65e5\u672c\u8a9e/\u30ec\u30a4\u30e4", "rop"]
+    nodes = [m.node("Softmax", ["x" if i == 0 else f"t{i}"], ["y" if i + 1 == len(names) else f"t{i + 1}"], name, axis=-1) for i, name in enumerate(names)]
+    (tamp.folder / "odd.onnx").write_bytes(m.model(nodes).SerializeToString())
+    assert "good" in tamp("run", "odd.onnx", "--device", "cpu", "--check").stdout
 
 
 def test_help_and_version_are_commands_too(tamp):

@@ -385,7 +385,11 @@ def test_what_load_refuses_and_other_weights_of_a_loaded_model(tamp):
     refused(FileNotFoundError, ["none: no such folder or library"], package.load, tamp.folder / "none")
     refused(ValueError, ["tamp.compile takes models"], package.load, path)
     refused(ValueError, ["a static library is for programs in C and C++"], package.load, tamp.folder / "libproduct.a")
-    refused(package.RunError, ["other.so"], package.load, tamp.folder / "other.so")
+    refused(package.RunError, ["other.so: is no whole library"], package.load, tamp.folder / "other.so")
+    whole = (tamp.folder / "saved" / "library.so").read_bytes()
+    for size in (10, 5000, len(whole) - 1):
+        (tamp.folder / "saved" / "library.so").write_bytes(whole[:size])
+        refused(package.RunError, ["library.so: is no whole library", "tamp.build(folder)"], package.load, tamp.folder / "saved")
     refused(package.CompileError, ["holds no NAME.rprogram.json"], package.load, tamp.folder / "empty")
     refused(package.CompileError, ["holds no NAME.rprogram.json"], package.build, tamp.folder / "empty")
     refused(package.CompileError, ["was compiled for the stand-in"], package.build, tamp.folder / "saved", "cuda")

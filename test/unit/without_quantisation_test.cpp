@@ -71,3 +71,31 @@ TEST_CASE("a QuantizeLinear with its DequantizeLinear is nothing") {
     outputs(y)
   )")));
 }
+
+TEST_CASE("an embedding of integers is quantised, an output that is rounded is not") {
+  const Graph embedding = test::parse_graph(R"(
+    ids = input i64[4]
+    table = const u8[100,8]
+    w = const i32[8,4]
+    scales = const f32[4]
+    g = Gather(table, ids) {axis=0} -> u8[4,8]
+    i = Elementwise(g) {cast(i0)} -> i32[4,8]
+    m = MatMul(i, w, none) -> i32[4,4]
+    n = Elementwise(m) {cast(i0)} -> f32[4,4]
+    y = Elementwise(n, scales) {mul(i0, i1)} -> f32[4,4]
+    outputs(y)
+  )");
+  const auto floats = passes::without_quantisation(embedding);
+  REQUIRE(floats);
+  CHECK(kinds(floats->graph) == "Gather MatMul");
+  ops::verify_shapes(floats->graph);
+  CHECK_FALSE(passes::without_quantisation(test::parse_graph(R"(
+    x = input f32[1,8]
+    scale = const f32[] {0.5}
+    a = Elementwise(x, scale) {div(i0, i1)} -> f32[1,8]
+    b = Elementwise(a) {round(i0)} -> f32[1,8]
+    c = Elementwise(b) {clip(i0; 0, 255)} -> f32[1,8]
+    q = Elementwise(c) {cast(i0)} -> u8[1,8]
+    outputs(q)
+  )")));
+}

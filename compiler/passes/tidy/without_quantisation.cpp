@@ -16,7 +16,8 @@ bool is_narrow_integer(DType dtype) { return is_integer(dtype) && bytes_of(dtype
 
 bool is_view_or_window(const OpAttrs& attrs) {
   return std::holds_alternative<Reshape>(attrs) || std::holds_alternative<Transpose>(attrs) || std::holds_alternative<Slice>(attrs) ||
-         std::holds_alternative<Concat>(attrs) || std::holds_alternative<Pad>(attrs) || std::holds_alternative<Pool>(attrs);
+         std::holds_alternative<Concat>(attrs) || std::holds_alternative<Pad>(attrs) || std::holds_alternative<Pool>(attrs) ||
+         std::holds_alternative<Gather>(attrs);
 }
 
 class Floats {
@@ -28,7 +29,7 @@ class Floats {
 
   std::optional<WithoutQuantisation> run() {
     for (const ROperator& rop : graph_.rops) add(rop);
-    if (out_.roundings == 0) return std::nullopt;
+    if (out_.integer_products == 0 && !is_read_in_floats_) return std::nullopt;
     for (TensorId& output : out_.graph.outputs) {
       const TensorId other = read(output);
       const Tensor& tensor = out_.graph.tensor(other);
@@ -113,7 +114,7 @@ class Floats {
   bool add_in_floats(const ROperator& rop) {
     ROperator made = rop;
     for (size_t i = 0; i < made.inputs.size(); ++i) {
-      if (!made.inputs[i].valid()) continue;
+      if (!made.inputs[i].valid() || (i == 1 && std::holds_alternative<Gather>(rop.attrs))) continue;  // indices are integers
       made.inputs[i] = as_float(made.inputs[i]);
       if (!made.inputs[i].valid()) return false;
     }
@@ -128,8 +129,9 @@ class Floats {
     const TensorId out = rop.outputs[0];
     const DType dtype = tensor(out).dtype;
     const bool is_product = std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs);
-    if (is_integer(dtype) && std::any_of(rop.inputs.begin(), rop.inputs.end(), [&](TensorId id) { return is_raw(id); }) &&
-        (is_product || is_view_or_window(rop.attrs))) {
+    const bool is_table = std::holds_alternative<Gather>(rop.attrs) && is_narrow_integer(dtype);  // an embedding's, if it is a constant
+    const bool has_raw = is_table || std::any_of(rop.inputs.begin(), rop.inputs.end(), [&](TensorId id) { return is_raw(id); });
+    if (is_integer(dtype) && has_raw && (is_product || is_view_or_window(rop.attrs))) {
       if (add_in_floats(rop) && is_product) ++out_.integer_products;
       return;
     }
@@ -143,6 +145,7 @@ class Floats {
       ++out_.roundings;
     } else if (is_raw(main)) {
       const bool ends = is_float(dtype) && step->op == ElementwiseOp::mul;
+      is_read_in_floats_ = is_read_in_floats_ || ends;
       stand_ins_[out.index()] = {stand_in(main).id, !ends};
     }
   }
@@ -157,6 +160,7 @@ class Floats {
   const Graph& graph_;
   std::vector<ROperatorId> producers_;
   std::vector<StandIn> stand_ins_;  // by tensors of `graph_`
+  bool is_read_in_floats_ = false;  // something reads what was quantised and made floats again
   WithoutQuantisation out_;
 };
 

@@ -168,9 +168,11 @@ def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], 
     """Returns the files of external weights, relative to the model's folder."""
     refusals, depfile = work / "refusals.json", work / "depfile"
     # Run in the model's folder, so that messages, the source's head and the list of files contain the model's name, not its path.
-    said = [] if progress.verbose else ["-q"]
-    done = _program.call("compile", *said, "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
+    done = _program.call("compile", "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
     progress.log(done.stderr)
+    for line in done.stderr.splitlines():
+        if line.startswith("warning: "):
+            warnings.warn(line.removeprefix("warning: "), RuntimeWarning, stacklevel=4)
     if done.returncode != 0:
         raise CompileError(_program.error_of(done), json.loads(refusals.read_text()) if refusals.exists() else None)
     _, *files = depfile.read_text().removesuffix("\n").split(" \\\n  ")  # a rule for make, one file a line

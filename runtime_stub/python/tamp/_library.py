@@ -5,6 +5,7 @@ import functools
 import os
 import pathlib
 import shlex
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from . import _native, _program
 from ._cache import hash_file, keep_once
-from ._errors import CompileError, Error
+from ._errors import CompileError, Error, RunError
 from ._model import LIBRARY, Model, schedule_of
 from ._progress import Progress
 
@@ -56,10 +57,13 @@ def load(path: str | os.PathLike[str], device: Literal["auto", "cuda", "cpu"] = 
         if place.suffix != ".so":
             takes = "tamp.compile takes models" if place.suffix == ".onnx" else "a static library is for programs in C and C++" if place.suffix == ".a" else ""
             raise ValueError(f"{place}: found a file, expected a folder that tamp compile wrote, or its {LIBRARY}{takes and '; '}{takes}")
+        expect_whole(place)
         return Model(place.parent, place)
     if not place.is_dir():
         raise FileNotFoundError(f"{place}: no such folder or library")
     library = place / LIBRARY
+    if library.is_file():
+        expect_whole(library)
     if library.is_file() and (device == "auto" or _native.Library(str(library)).is_stand_in == (device == "cpu")):
         return Model(place, library)
     builder, progress = _builder(place, device, runs=True), Progress(verbose)
@@ -69,6 +73,17 @@ def load(path: str | os.PathLike[str], device: Literal["auto", "cuda", "cpu"] = 
         build_library(place, made / LIBRARY, builder, work, progress)
 
     return opened(lambda: keep_once([_program.identity(), compiler_identity(builder), sources], make), lambda kept: Model(place, kept / LIBRARY))
+
+
+def expect_whole(library: pathlib.Path) -> None:
+    """RunError if the file ends before its sections do: the loader would read behind its end, which kills the process."""
+    with library.open("rb") as file:
+        head = file.read(64)
+    if len(head) == 64 and head[:6] == b"\x7fELF\x02\x01":
+        (begin,), (size, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)  # of the table of sections
+        if library.stat().st_size >= begin + size * count:
+            return
+    raise RunError(f"{library}: is no whole library; tamp.build(folder) makes it anew")
 
 
 def opened(find: Callable[[], pathlib.Path], open_it: Callable[[pathlib.Path], Model]) -> Model:
