@@ -32,7 +32,9 @@ std::string advice_to_freeze(const Graph& graph, TensorId id) {
   std::vector<std::string> names, options;
   for (const TensorId input : graph.inputs) {
     if (!follows[input.index()]) continue;
-    if (element_count(graph.tensor(input).shape) > kMostElements) return "";  // data, and no setting
+    const Tensor& tensor = graph.tensor(input);
+    const bool is_data = element_count(tensor.shape) > kMostElements || (is_float(tensor.dtype) && input != id);
+    if (is_data) return "";  // and no setting
     const std::string name = printable(graph.tensor(input).name);
     names.push_back(fmt::format("'{}'", name));
     options.push_back(fmt::format("--freeze {}=FILE", name));
