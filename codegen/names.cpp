@@ -64,8 +64,9 @@ std::vector<RecordName> name_records(const RProgram& program) {
     for (size_t p = 0; p < phases; ++p) {
       const std::string suffix = p == 0 ? "" : fmt::format("_phase{}", p);
       const std::string text = phases == 1 ? name : fmt::format("{}, phase {} of {}", name, p, phases);
-      const std::string wanted = identifier(kArgs + name + suffix);  // of a name without a letter or digit of ASCII nothing is left
-      const std::string symbol = names.unique(wanted.starts_with(kArgs) ? wanted : kArgs + "rop" + suffix);
+      const std::string wanted = kArgs + name + suffix;
+      const bool is_left = identifier(wanted).starts_with(kArgs);  // of a name without a letter or digit of ASCII nothing is
+      const std::string symbol = names.unique(is_left ? wanted : kArgs + "rop" + suffix);
       records.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), symbol, "r_" + symbol.substr(kArgs.size()), text});
     }
   }

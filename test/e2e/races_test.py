@@ -275,8 +275,7 @@ def clean_test(name, make, options, rkernels):
 
 
 def test_every_family_is_run_by_a_network_above(tamp):
-    listed = re.search(r"list = \{(.*?)\};", (harness.ROOT / "kernels/catalogue.cpp").read_text(), re.S)[1]
-    families = re.findall(r"^ *(\w+)\(\),", listed, re.M)
+    families = re.findall(r"^ *X\((\w+)\)", (harness.ROOT / "kernels/catalogue.cpp").read_text(), re.M)
     assert len(families) > 20, families
     rkernels = " ".join(case[3] for case in CLEAN).split()
     missing = [family for family in families if not any(name.startswith(family) for name in rkernels)]
