@@ -149,6 +149,15 @@ nlohmann::ordered_json refusals_json(const Error& error) {
   return list;
 }
 
+// Error before a model is read if the file's folder neither is there nor is made with `output`, as one that `output` lies in.
+void require_folder(const std::string& option, const std::string& file, const std::string& output) {
+  namespace fs = std::filesystem;
+  if (file.empty() || fs::is_directory(folder_of(file))) return;
+  const fs::path folder = fs::weakly_canonical(folder_of(file)), made = fs::weakly_canonical(output);
+  const bool lies_in = std::mismatch(folder.begin(), folder.end(), made.begin(), made.end()).first == folder.end();
+  if (!lies_in) throw bad_input(fmt::format("{} {}: there is no folder {}", option, printable(file), printable(folder.string())));
+}
+
 ExitCode compile_to_folder(CompileArguments arguments) {
   if (arguments.output.empty()) throw bad_input("--output: is empty, expected a folder");
   const std::string name = chosen_name(arguments);
@@ -160,11 +169,9 @@ ExitCode compile_to_folder(CompileArguments arguments) {
   for (const std::string& file : codegen::file_names(emitting)) kept.push_back(std::filesystem::path(arguments.output) / file);
   if (!is_piped(arguments)) kept.emplace_back(arguments.model);
   require_apart({{"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}, kept);
-  for (const auto& [option, file] : std::vector<std::pair<std::string, std::string>>{
-           {"--depfile", arguments.depfile}, {"--save-schedule", arguments.save_schedule}, {"--refusals", arguments.refusals}}) {
-    if (!file.empty() && !std::filesystem::is_directory(folder_of(file)))
-      throw bad_input(fmt::format("{} {}: there is no folder {}", option, printable(file), printable(folder_of(file).string())));
-  }
+  require_folder("--depfile", arguments.depfile, arguments.output);
+  require_folder("--save-schedule", arguments.save_schedule, arguments.output);
+  require_folder("--refusals", arguments.refusals, arguments.output);
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
   std::string& vdevice = arguments.options.vdevice;
   vdevice = on_gpu ? vdevice_to_run(vdevice, /*on_gpu=*/true) : planned_vdevice(vdevice);

@@ -121,8 +121,7 @@ TEST_CASE("what a call gives must be what its function takes") {
   Library::node(*unknown.function("F", {"a"}, {"b"}).add_node(), "Frob", {"a"}, {"b"});
   unknown.model.input("x", {2});
   unknown.call("F", {"x"}, {"y"});
-  CHECK_THAT(refusal(unknown.model.output("y")),
-             Contains("(my.F): function: node #0 (Frob, opset 17): the operator is not supported"));
+  CHECK_THAT(refusal(unknown.model.output("y")), Contains("(my.F): function: node #0 (Frob, opset 17): the operator is not supported"));
 }
 
 TEST_CASE("recursion, and more nodes than anybody wants, are refused by name") {
