@@ -293,6 +293,10 @@ def test_many_elements(tamp):
         net.add("Where", [condition, x, y], np.where(net.inputs[condition], net.inputs[x], net.inputs[y]))
     i, j = (net.input(port, some(np.int32, 3, 80, 41) - 50) for port in ("i", "j"))
     net.add("Add", [i, j], net.inputs[i] + net.inputs[j])
+    # Sums of products: by a thread each where there are results for all threads of the vDevice, else by a warp each.
+    for name, rows in (("int32", 40), ("int32", 3), ("double", 40), ("double", 3)):
+        a, b = (net.input(f"{port}_{name}_{rows}", some(ALL[name], *shape)) for port, shape in (("a", (rows, 37)), ("b", (37, 41))))
+        net.add("MatMul", [a, b], net.inputs[a] @ net.inputs[b])
     f, zero = net.inputs["x_float"], net.constant(np.float32(0))
     chosen = net.add("And", [net.add("Greater", ["x_float", zero], None), condition], None)
     net.add("Where", [chosen, "x_float", net.constant(np.float32(-1))], np.where((f > 0) & net.inputs[condition], f, np.float32(-1)))
@@ -307,6 +311,8 @@ def test_many_elements(tamp):
     tamp("compile", "model.onnx", "-o", "kept", "--vdevice", "cpu", "--precision", "fp32")
     names = [rop["rkernel"] for rop in json.loads((tamp.folder / "kept" / "model.rprogram.json").read_text())["rops"]]
     assert {"typed_map<8>", "typed_gather<rows>", "typed_gather"} <= set(names), names
+    source = (tamp.folder / "kept" / "model.cu").read_text()
+    assert all(f"/*LANES=*/{lanes}" in source for lanes in (1, 32)), "a product of many results, or of few, has another body"
 
 
 def test_quantised_products(tamp):
