@@ -26,6 +26,8 @@ struct CompileOptions {
   schedule::Policy policy = schedule::Policy::best;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
+  std::map<std::string, DimRange> ranges;    // dimensions that are known only at run time; none of them is in `dims`
+  std::optional<DimRange> batches;           // --batch 1:8; then `batch` is 0
   std::map<std::string, ops::Value> frozen;  // inputs that become constants
   int64_t batch = 0;                         // 0 = as the model says
   std::string records;                       // of measurements: a file, "none", or empty = those built into tamp

@@ -52,9 +52,11 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
   add_value(command, "--execution", "E", arguments.execution,
             "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison");
-  add_repeated(command, "--dim", "NAME=N", arguments.dims, "Value of a symbolic dimension of the model; may be repeated");
-  add_value(command, "--batch", "N", arguments.batch, "First extent of all inputs, also where the model was exported with another one")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_repeated(command, "--dim", "NAME=N|A:B|N,..", arguments.dims,
+               "Value of a symbolic dimension of the model; 1:512: each run says which of these; 16,64,256: the same of 1 to 256, with a "
+               "program up to each of these values; may be repeated (docs/howto/lengths.md)");
+  add_value(command, "--batch", "N|A:B|N,..", arguments.batch,
+            "First extent of all inputs, also where the model was exported with another one; or values of run time, as with --dim");
   add_repeated(command, "--freeze", "NAME=FILE", arguments.frozen,
                "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated");
 }
@@ -87,6 +89,51 @@ void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
             "Take rKernels, lanes and Waits from this file of 'tamp compile --save-schedule'; no policy");
 }
 
+namespace {
+
+constexpr int64_t kMostExtent = int64_t{1} << 31;
+
+// A positive integer, or nothing.
+std::optional<int64_t> extent_of(std::string_view text) {
+  int64_t extent = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), extent);
+  if (failure != std::errc() || end != text.data() + text.size() || extent < 1 || extent > kMostExtent) return std::nullopt;
+  return extent;
+}
+
+// "8", "1:512", "16,64,256" or "8:16,64,256". A single number has smallest == buckets[0].
+DimRange parse_range(const std::string& where, const std::string& value) {
+  const auto wrong = [&](const std::string& why) {
+    return bad_input(fmt::format("{}: '{}' {}; expected N, or for values of run time SMALLEST:LARGEST or LARGEST,LARGER,..", where,
+                                 printable(value), why));
+  };
+  const auto number = [&](std::string_view text) {
+    const std::optional<int64_t> extent = extent_of(text);
+    if (!extent) throw wrong("is not a positive integer");
+    return *extent;
+  };
+  DimRange range;
+  std::string_view rest = value;
+  const size_t colon = rest.find(':'), comma = rest.find(',');
+  if (colon != std::string_view::npos) {
+    range.smallest = number(rest.substr(0, colon));
+    rest.remove_prefix(colon + 1);
+  } else if (comma == std::string_view::npos) {
+    range.smallest = number(rest);
+  }
+  for (size_t end = 0; end != std::string_view::npos; rest.remove_prefix(end == std::string_view::npos ? 0 : end + 1)) {
+    end = rest.find(',');
+    range.buckets.push_back(number(rest.substr(0, end)));
+    if (range.buckets.size() > 1 && range.buckets.back() <= range.buckets.rbegin()[1]) throw wrong("does not ascend");
+  }
+  if (range.smallest > range.buckets.front()) throw wrong("begins behind its end");
+  return range;
+}
+
+bool is_one_value(const DimRange& range) { return range.smallest == range.buckets.back(); }
+
+}  // namespace
+
 CompileOptions compile_options(const ModelArguments& arguments) {
   CompileOptions options;
   options.vdevice = arguments.vdevice;
@@ -103,14 +150,22 @@ CompileOptions compile_options(const ModelArguments& arguments) {
   options.schedule = arguments.schedule;
   for (const std::string& text : arguments.dims) {
     const auto [name, value] = split_assignment("--dim", text);
-    int64_t extent = 0;
-    const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), extent);
-    if (failure != std::errc() || end != value.data() + value.size() || extent < 1) {
-      throw bad_input(fmt::format("--dim '{}': '{}' is not a positive integer", printable(text), printable(value)));
-    }
-    if (!options.dims.emplace(name, extent).second) throw bad_input(fmt::format("--dim '{}' is given twice", printable(name)));
+    const DimRange range = parse_range(fmt::format("--dim '{}'", printable(text)), value);
+    const bool is_new = !options.dims.contains(name) && !options.ranges.contains(name);
+    if (!is_new) throw bad_input(fmt::format("--dim '{}' is given twice", printable(name)));
+    if (is_one_value(range))
+      options.dims.emplace(name, range.smallest);
+    else
+      options.ranges.emplace(name, range);
   }
-  options.batch = arguments.batch;
+  if (!arguments.batch.empty()) {
+    const DimRange range = parse_range("--batch", arguments.batch);
+    if (range.buckets.back() > int64_t{1} << 20) throw bad_input(fmt::format("--batch {}: at most 1048576", range.buckets.back()));
+    if (is_one_value(range))
+      options.batch = range.smallest;
+    else
+      options.batches = range;
+  }
   options.narrow_activations = arguments.activations != "fp32";
   options.frozen = frozen_values(arguments.frozen);
   return options;
@@ -124,7 +179,7 @@ std::string options_text(const ModelArguments& arguments) {
   if (arguments.activations == "fp32") add("--activations", arguments.activations);
   if (!arguments.execution.empty()) add("--execution", arguments.execution);
   for (const std::string& dim : arguments.dims) add("--dim", dim);
-  if (arguments.batch != 0) add("--batch", std::to_string(arguments.batch));
+  if (!arguments.batch.empty()) add("--batch", arguments.batch);
   for (const std::string& frozen : arguments.frozen) {
     const auto [name, file] = split_assignment("--freeze", frozen);
     add("--freeze", name + "=" + file_name(file));

@@ -40,8 +40,8 @@ struct ModelArguments {
   std::string vdevice, precision, activations = "auto", policy = "best", execution, records;
   std::vector<std::string> dims, frozen;
   std::vector<int> ios_pruning;
-  std::string ios, schedule;
-  int64_t batch = 0, search_plans = -1;
+  std::string ios, schedule, batch;
+  int64_t search_plans = -1;
   bool measure = false;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
@@ -49,7 +49,8 @@ void add_ios_option(CLI::App& command, ModelArguments& arguments);
 void add_measure_option(CLI::App& command, ModelArguments& arguments);
 void add_schedule_option(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
-// Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `arguments.vdevice` is a name or a file (this_gpu.h).
+// Error (bad input) on a malformed --dim or --batch, or a --freeze whose file cannot be read. `arguments.vdevice` is a name or a file
+// (this_gpu.h).
 CompileOptions compile_options(const ModelArguments& arguments);
 
 // The options as a user writes them, where they differ from the default: "--vdevice h200 --batch 8 --dim n=4". Files appear by name only,

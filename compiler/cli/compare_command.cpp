@@ -104,7 +104,7 @@ ExitCode compare_command(CompareArguments arguments) {
     if (arguments.policies.empty()) arguments.policies = schedule::policy_names();
     if (arguments.executions.empty()) arguments.executions = {"persistent", "graph"};
     if (arguments.precisions.empty()) arguments.precisions = {arguments.options.precision};
-    if (arguments.batches.empty()) arguments.batches = {arguments.options.batch};
+    if (arguments.batches.empty()) arguments.batches = {0};
     return compare_policies(arguments, folder);
   });
 }

@@ -155,8 +155,8 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
 
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
-  if (!o.vdevice.empty() || !o.precision.empty() || o.activations != "auto" || !o.dims.empty() || o.batch != 0 || !o.execution.empty() ||
-      !o.records.empty() || !arguments.keep.empty() || o.measure) {
+  if (!o.vdevice.empty() || !o.precision.empty() || o.activations != "auto" || !o.dims.empty() || !o.batch.empty() ||
+      !o.execution.empty() || !o.records.empty() || !arguments.keep.empty() || o.measure) {
     throw bad_input(
         fmt::format("{} is compiled already; --vdevice, --precision, --activations, --execution, --dim, --batch, --records, --measure and "
                     "--keep need the model",

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/length.h"
 #include "compiler/ir/ops.h"
 #include "compiler/ir/tensor.h"
 
@@ -47,7 +48,10 @@ struct Graph {
   // Types of inputs and outputs for callers, where passes/widen_halves made f32 of 16 bits in between; else empty.
   std::vector<DType> input_types, output_types;
   std::vector<PaddedOutput> padded;  // few, mostly none
-  std::vector<Buffer> buffers;       // filled by passes/assign_layout
+  // Numbers of run time, and where they end the ports' dimensions: an entry for each port, or no entries if there are no lengths.
+  std::vector<Length> lengths;
+  std::vector<LengthAxes> input_axes, output_axes;
+  std::vector<Buffer> buffers;  // filled by passes/assign_layout
 
   Tensor& tensor(TensorId id) { return tensors[id.index()]; }
   const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }

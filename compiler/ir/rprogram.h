@@ -83,6 +83,8 @@ struct RProgram {
   MemoryPlan memory;
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;
+  // Those that the device is told: they follow the ports in the kernel's list of bases (rk::LaunchOf).
+  std::vector<Extent> extents;
   double estimated_us = 0;
   double weights_in_l2 = kFewWeightsInL2;  // the share of L2 in which weights shall stay from one inference to the next
   bool veus_by_sm = false;                 // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)

@@ -1,0 +1,42 @@
+// Extents that are known only at run time (docs/adr/0049). A *length* is a number that each run is given, as seq of `--dim seq=1:512`. The
+// graph has the shapes of its largest value; an *axis* of a tensor says that a dimension ends earlier in a run of a smaller one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tamp {
+
+struct Length {
+  std::string name;  // the model's symbol, or "batch" for --batch
+  int64_t smallest = 1, largest = 1;
+  bool operator==(const Length&) const = default;
+};
+
+// floor((times * value + plus) / over), where `value` is that of Graph::lengths[length]. Example: a convolution of stride 2 with 3 taps and
+// one padded element on each side makes (value + 1) / 2 elements: times 1, plus 1, over 2.
+struct Extent {
+  int32_t length = 0;
+  int64_t times = 1, plus = 0, over = 1;
+  bool operator==(const Extent&) const = default;
+
+  int64_t at(int64_t value) const { return (times * value + plus) / over; }
+};
+
+struct LengthAxis {
+  int64_t dim = 0;
+  Extent extent;
+  bool operator==(const LengthAxis&) const = default;
+};
+using LengthAxes = std::vector<LengthAxis>;  // ascending by dim; few, mostly none
+
+// What `--dim NAME=..` says of a dimension that is not one number: NAME=1:512, NAME=16,64,256 or NAME=1:16,64,256. A program is made for
+// each bucket, and runs the values above the bucket before it.
+struct DimRange {
+  int64_t smallest = 1;
+  std::vector<int64_t> buckets;  // ascending; the last is the largest value
+  bool operator==(const DimRange&) const = default;
+};
+
+}  // namespace tamp
