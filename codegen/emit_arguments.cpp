@@ -30,6 +30,7 @@ class Printer {
                           [&](const WordsArg& arg) { return words(arg); },
                           [&](const PackedArg& p) { return place("weights", packed_blob().offset + p.offset_bytes); },
                           [](const DivisorArg& d) { return fmt::format("rk::divisor({})", d.divisor); },
+                          [&](const ExtentArg& e) { return fmt::format("{}", largest_value(plan_.program.graph, e)); },
                           [](const NoTensorArg&) { return std::string("nothing()"); },
                           [&](const ArgList& list) { return value.names.empty() ? braces(list) : braces(list, value.names); },
                       },

@@ -29,6 +29,7 @@ std::vector<std::string> device_roots(const Plan& plan) {
   const ShapedVDevice& d = plan.program.vdevice;
   if (plan.program.launches ? !plan.maps.empty() : d.input_stages > 0) roots.emplace_back("kernels/vdevice/boxes.cuh");
   if (!plan.program.launches && d.cluster_veus > 1) roots.emplace_back("kernels/vdevice/cluster.cuh");
+  if (!plan.program.extents.empty()) roots.emplace_back("kernels/vdevice/extents.cuh");
   roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");
   return roots;
 }
@@ -76,6 +77,7 @@ void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   } else {
     emit_records(w, plan);
     emit_events(w, plan);
+    emit_extents(w, plan);
     emit_lanes(w, plan, lines);
     emit_bodies(w, plan);
     emit_kernel(w, plan);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -19,13 +20,22 @@ struct Row {
   std::string record, signal;      // empty: none
   int64_t index = 0;               // of the rTask, if there is a record
   std::vector<std::string> waits;  // at most rk::kWaits
+  std::string begins;              // the table of where the record's rTasks begin; empty: none
 };
+
+// "kBegins_conv1" of record "r_conv1".
+std::string begins_name(const Plan& plan, size_t record) {
+  return guard_of(plan, record) == nullptr ? std::string() : "kBegins" + plan.records[record].number.substr(1);
+}
 
 std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& lane) {
   std::vector<Row> rows;
   for (const LaneRow& row : lane_rows(lane)) {
-    Row text{{}, {}, row.rtask.index, {}};
-    if (row.rtask.rop.valid()) text.record = plan.records[plan.record_of(row.rtask)].number;
+    Row text{{}, {}, row.rtask.index, {}, {}};
+    if (row.rtask.rop.valid()) {
+      text.record = plan.records[plan.record_of(row.rtask)].number;
+      text.begins = begins_name(plan, plan.record_of(row.rtask));
+    }
     if (row.signal.valid()) text.signal = plan.event_symbols[row.signal.index()];
     for (const EventId event : row.waits) text.waits.push_back(plan.event_symbols[event.index()]);
     rows.push_back(std::move(text));
@@ -40,7 +50,7 @@ std::string row_text(const Row& row) {
   std::string text = row.record.empty() ? "pass(" : fmt::format("run({}, {}, ", row.record, number);
   text += row.signal.empty() ? "kNo" : row.signal;
   for (const std::string& wait : row.waits) text += ", " + wait;
-  return text + "),";
+  return row.begins.empty() ? text + ")," : fmt::format("ending({}), {}),", text, row.begins);
 }
 
 // Lanes that run the same rTasks but for the rTasks' numbers, and in which all numbers differ by the same amount.
@@ -129,7 +139,13 @@ std::string words_text(const Phase& phase) {
 
 void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
   // The control block has room for the rest of them; rk::interpret asserts it. Each stage has two barriers of 8 bytes, as long as a base.
-  const auto bases = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
+  const int64_t first_extent = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
+  const int64_t bases = first_extent + static_cast<int64_t>(plan.program.extents.size());
+  if (!plan.program.extents.empty()) {
+    w.line("static constexpr int kExtents = {}, kFirstExtent = {};", plan.program.extents.size(), first_extent);
+    w.line("static RK_INLINE const rk::Ends* ends() {{ return kEnds; }}");
+    w.line("static RK_INLINE const rk::Patch* patches() {{ return kPatches; }}");
+  }
   w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, std::min(bases, 160 - 2 * stages));
 }
 
@@ -237,6 +253,82 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   }
   if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing}},");
   w.close(";");
+}
+
+namespace {
+
+std::string extent_text(const Graph& graph, const Extent& e) {
+  std::string text = graph.lengths[static_cast<size_t>(e.length)].name;
+  if (e.times != 1) text = fmt::format("{} * {}", e.times, text);
+  if (e.plus != 0) text += fmt::format(" {} {}", e.plus < 0 ? '-' : '+', std::abs(e.plus));
+  return e.over == 1 ? text : fmt::format("({}) / {}", text, e.over);
+}
+
+// Calls f(what offsetof names of a body's arguments, arg) for each number of run time.
+void for_each_extent(const std::string& path, const ArgValue& value, const std::function<void(const std::string&, const ExtentArg&)>& f) {
+  if (const auto* arg = std::get_if<ExtentArg>(&value.value)) return f(path, *arg);
+  const auto* list = std::get_if<ArgList>(&value.value);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i)
+    for_each_extent(value.names.empty() ? fmt::format("{}[{}]", path, i) : fmt::format("{}.{}", path, value.names[i]), (*list)[i], f);
+}
+
+}  // namespace
+
+const Guard* guard_of(const Plan& plan, size_t record) {
+  const RProgram& program = plan.program;
+  if (program.guards.empty()) return nullptr;
+  const std::optional<Guard>& guard = program.guards[plan.records[record].rop.index()][static_cast<size_t>(plan.records[record].phase)];
+  return guard ? &*guard : nullptr;
+}
+
+void emit_extents(SourceWriter& w, const Plan& plan) {
+  const RProgram& program = plan.program;
+  if (program.extents.empty()) return;
+  const auto number_of = [&](const Extent& extent) {
+    return std::find(program.extents.begin(), program.extents.end(), extent) - program.extents.begin();
+  };
+  w.section("extents: what each run says, and what depends on it");
+  for (size_t e = 0; e < program.extents.size(); ++e) w.line("// {}: {}", e, comment(extent_text(program.graph, program.extents[e])));
+  w.blank();
+  std::vector<std::string> ends;
+  size_t patches = 0;
+  w.open("__device__ const rk::Patch kPatches[] =");
+  for (size_t r = 0; r < plan.records.size(); ++r) {
+    const size_t first = patches;
+    for (const Arg& arg : plan.phase(r).args) {
+      for_each_extent(arg.name, arg.value, [&](const std::string& path, const ExtentArg& number) {
+        TAMP_CHECK(!number.extents.empty() && number.extents.size() <= 2, "a number of more than two extents");
+        w.line("{{offsetof({}, {}), {}, {}, {}}},  // {}", plan.phase(r).args_type, path, number_of(number.extents[0]),
+               number.extents.size() > 1 ? std::to_string(number_of(number.extents[1])) : "rk::kNone16", number.factor,
+               plan.records[r].number);
+        ++patches;
+      });
+    }
+    const Guard* const guard = guard_of(plan, r);
+    ends.push_back(fmt::format("{{{}, {}, {}}},  // {}", guard == nullptr ? "rk::kNone16" : std::to_string(number_of(guard->extent)), first,
+                               patches - first, plan.records[r].number));
+  }
+  if (patches == 0) w.line("{{}},");
+  w.close(";");
+  w.open("__device__ const rk::Ends kEnds[] =");
+  for (const std::string& line : ends) w.text(line);
+  w.close(";");
+  w.line("// Where the results of each rTask begin, counted along the dimension that ends.");
+  for (size_t r = 0; r < plan.records.size(); ++r) {
+    const Guard* const guard = guard_of(plan, r);
+    if (guard == nullptr) continue;
+    constexpr size_t kOfALine = 24;
+    w.open(fmt::format("constexpr uint16_t {}[] =", begins_name(plan, r)));
+    for (size_t t = 0; t < guard->begins.size(); t += kOfALine) {
+      const auto from = guard->begins.begin() + static_cast<std::ptrdiff_t>(t);
+      w.line("{},", fmt::join(from, from + static_cast<std::ptrdiff_t>(std::min(kOfALine, guard->begins.size() - t)), ", "));
+    }
+    w.close(";");
+  }
+  w.line("constexpr rk::Instruction ending(rk::Instruction instruction, const uint16_t* begins) {{");
+  w.line("  instruction.begin = begins[instruction.index];");
+  w.line("  return instruction;");
+  w.line("}}");
 }
 
 void emit_events(SourceWriter& w, const Plan& plan) {

@@ -135,9 +135,15 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   setting.gangs = may_have_gangs(options);
   const std::optional<Precision> asked = shape::asked_precision(options.precision, setting.vdevice);
   Stopwatch stopwatch;
+  if ((!options.ranges.empty() || options.batches) && options.execution == schedule::Execution::graph)
+    throw unsupported("--execution graph: lengths of run time (--dim NAME=A:B, --batch A:B) need the persistent kernel");
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
-  prepared.source =
-      frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true, .frozen = options.frozen, .batch = options.batch});
+  prepared.source = frontend::read_onnx(model_path, {.dims = options.dims,
+                                                     .load_weights = true,
+                                                     .frozen = options.frozen,
+                                                     .batch = options.batch,
+                                                     .ranges = options.ranges,
+                                                     .batches = options.batches});
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   dump("read", prepared.source);

@@ -41,6 +41,7 @@ namespace tamp::kernels {
   X(lrn)          /* across channels */                                                                                           \
   X(elementwise)  /* and Transpose, Reshape and Slice where they are no views */                                                  \
   X(byte_copy)    /* an output that is a constant of another type than f32 */                                                     \
+  X(ended_copy)   /* Pad that ends at lengths of run time */                                                                      \
   X(indexed_copy) /* Pad and Gather with constant indices: no strides describe their source */                                    \
   X(grid_sample)                                                                                                                  \
   X(volume_sample) /* the same in 3-D */                                                                                          \

@@ -15,6 +15,7 @@
 #include "compiler/frontend/declared_types.h"
 #include "compiler/frontend/graph_import.h"
 #include "compiler/frontend/graph_order.h"
+#include "compiler/frontend/lengths.h"
 #include "compiler/frontend/op_table.h"
 #include "compiler/frontend/rebatch.h"
 #include "compiler/frontend/refusals.h"
@@ -65,6 +66,28 @@ class Reader {
     if (own_batch_ != 0 && own_batch_ != options_.batch) graph = with_batch(file_, graph, own_batch_, options_.batch, builder_.words);
     if (options_.load_weights) verify(graph);
     return graph;
+  }
+
+  // With --batch: the number in the model that it replaces, or 0 where that is a symbol.
+  int64_t own_batch() const { return own_batch_; }
+
+  // Where lengths of these names end the inputs of the graph that was read.
+  std::vector<LengthAxes> input_axes(const Graph& graph, const std::vector<Length>& lengths, bool has_batches) const {
+    std::vector<LengthAxes> axes(graph.inputs.size());
+    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+      for (const auto& input : model_.graph().input()) {
+        const DeclaredType type = declared_type(input);
+        if (input.name() != graph.tensor(graph.inputs[i]).name || !type.dims) continue;
+        for (size_t d = 0; d < type.dims->size(); ++d) {
+          for (size_t l = 0; l < lengths.size(); ++l) {
+            const bool is_batch = has_batches && l + 1 == lengths.size();
+            if (is_batch ? d == 0 : (*type.dims)[d].symbol == lengths[l].name)
+              axes[i].push_back({static_cast<int64_t>(d), {static_cast<int32_t>(l)}});
+          }
+        }
+      }
+    }
+    return axes;
   }
 
  private:
@@ -346,7 +369,60 @@ class Reader {
 
 }  // namespace
 
-Graph read_onnx(const std::string& path, const ReadOptions& options) { return Reader(path, options).read(); }
+namespace {
+
+// A range's values at which the model is read besides the largest.
+std::vector<int64_t> probed(const Length& length) {
+  const int64_t run = length.largest - length.smallest;
+  std::set<int64_t> values = {length.smallest, length.smallest + run / 3, length.smallest + run / 2, length.largest - 1};
+  values.erase(length.largest);
+  return {values.begin(), values.end()};
+}
+
+// A model that says its batch as a number is made for another one by rules that hold for any (rebatch.h), and its own may look different.
+std::vector<int64_t> probed_batches(const Length& batch) { return {batch.largest + 1, batch.largest + 2, batch.largest + 3}; }
+
+Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
+  ReadOptions fixed = options;
+  fixed.ranges.clear();
+  fixed.batches.reset();
+  std::vector<Length> lengths;
+  for (const auto& [name, range] : options.ranges) {
+    lengths.push_back({name, range.smallest, range.buckets.back()});
+    fixed.dims[name] = range.buckets.back();
+  }
+  if (options.batches) {
+    lengths.push_back({"batch", options.batches->smallest, options.batches->buckets.back()});
+    fixed.batch = lengths.back().largest;
+  }
+  Reader reader(path, fixed);
+  Graph graph = reader.read();
+  graph.input_axes = reader.input_axes(graph, lengths, options.batches.has_value());
+  graph.lengths = lengths;
+  std::vector<Probe> probes;
+  for (size_t l = 0; l < lengths.size(); ++l) {
+    const bool is_batch = options.batches && l + 1 == lengths.size();
+    for (const int64_t value : is_batch&& reader.own_batch() != 0 ? probed_batches(lengths[l]) : probed(lengths[l])) {
+      ReadOptions other = fixed;
+      (is_batch ? other.batch : other.dims[lengths[l].name]) = value;
+      Probe probe;
+      for (const Length& length : lengths) probe.values.push_back(length.largest);
+      probe.values[l] = value;
+      probe.graph = Reader(path, other).read();
+      probes.push_back(std::move(probe));
+    }
+  }
+  graph = with_lengths(file_text(path), std::move(graph), probes);
+  if (options.load_weights) verify(graph);
+  return graph;
+}
+
+}  // namespace
+
+Graph read_onnx(const std::string& path, const ReadOptions& options) {
+  if (!options.ranges.empty() || options.batches) return read_with_lengths(path, options);
+  return Reader(path, options).read();
+}
 
 std::vector<SupportedOp> supported_ops() {
   std::vector<SupportedOp> supported;

@@ -16,16 +16,19 @@ namespace tamp::frontend {
 using Frozen = std::map<std::string, ops::Value>;
 
 struct ReadOptions {
-  std::map<std::string, int64_t> dims;  // --dim N=8: symbolic dimensions
-  bool load_weights = true;             // false: external data is checked for presence and size but not read (inspect)
-  Frozen frozen = {};                   // --freeze X=FILE: inputs that become constants
-  int64_t batch = 0;                    // --batch N: the first extent of all inputs that are left; 0 = as the model says
+  std::map<std::string, int64_t> dims;          // --dim N=8: symbolic dimensions
+  bool load_weights = true;                     // false: external data is checked for presence and size but not read (inspect)
+  Frozen frozen = {};                           // --freeze X=FILE: inputs that become constants
+  int64_t batch = 0;                            // --batch N: the first extent of all inputs that are left; 0 = as the model says
+  std::map<std::string, DimRange> ranges = {};  // --dim N=1:512: dimensions that each run gives (lengths.h)
+  std::optional<DimRange> batches = {};         // --batch 1:8
 };
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.
 // Throws Error: bad input (not an ONNX model, broken graph, lying shapes, unsafe external data) or unsupported (all
 // operators, versions and element types that are not supported, listed at once, one a line). With a batch other than the model's own each
-// element gets what the model makes of it alone (rebatch.h).
+// element gets what the model makes of it alone (rebatch.h). With ranges the graph has the shapes of their largest values and is right for
+// all of them (lengths.h).
 Graph read_onnx(const std::string& path, const ReadOptions& options);
 
 // What `tamp inspect MODEL.onnx` prints; works for models that cannot be compiled.

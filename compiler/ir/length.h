@@ -22,12 +22,23 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 
   int64_t at(int64_t value) const { return (times * value + plus) / over; }
+  static void fields(auto& extent, auto&& f) {
+    f("length", extent.length);
+    f("times", extent.times, int64_t{1});
+    f("plus", extent.plus, int64_t{0});
+    f("over", extent.over, int64_t{1});
+  }
 };
 
 struct LengthAxis {
   int64_t dim = 0;
   Extent extent;
   bool operator==(const LengthAxis&) const = default;
+
+  static void fields(auto& axis, auto&& f) {
+    f("dim", axis.dim);
+    f("", axis.extent);
+  }
 };
 using LengthAxes = std::vector<LengthAxis>;  // ascending by dim; few, mostly none
 

@@ -54,6 +54,13 @@ const char* name_of(const OpAttrs& attrs) {
       attrs);
 }
 
+bool ends_at_length(const OpAttrs& attrs) {
+  if (const auto* pad = std::get_if<Pad>(&attrs)) return !pad->ends.empty();
+  if (const auto* softmax = std::get_if<Softmax>(&attrs)) return softmax->end.has_value();
+  const auto* attention = std::get_if<Attention>(&attrs);
+  return attention && attention->end;
+}
+
 // The words of an enum's values in their order, up to its last one.
 #define TAMP_NAMES(Enum, last, ...)                                      \
   std::span<const char* const> names_of(Enum) {                          \
@@ -66,6 +73,7 @@ TAMP_NAMES(Activation, gelu_tanh, "none", "relu", "clip", "sigmoid", "tanh", "ha
 TAMP_NAMES(ReduceKind, log_sum_exp, "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
 TAMP_NAMES(Weightless, zero, "nan", "zero_if_masked", "zero")
 TAMP_NAMES(PadMode, wrap, "constant", "reflect", "edge", "wrap")
+TAMP_NAMES(Packed, out, "none", "in", "out")
 TAMP_NAMES(Interpolation, cubic, "linear", "nearest", "cubic")
 TAMP_NAMES(Outside, reflection, "zeros", "border", "reflection")
 TAMP_NAMES(ScatterKind, min, "none", "add", "mul", "max", "min")

@@ -20,6 +20,7 @@
 #include "compiler/ir/dtype.h"
 #include "compiler/ir/fields.h"
 #include "compiler/ir/functions.h"
+#include "compiler/ir/length.h"
 #include "compiler/ir/recurrent.h"
 
 namespace tamp {
@@ -155,15 +156,20 @@ struct Reduce {
   }
 };
 
-// Softmax over the joint extent of dimensions [first_axis, last_axis] (before opset 13: axis..rank-1).
+// Softmax over the joint extent of dimensions [first_axis, last_axis] (before opset 13: axis..rank-1). `end`: it takes only so many
+// elements, of one dimension, and gives zeros behind them.
 struct Softmax {
   int64_t first_axis = 0, last_axis = 0;
   bool log = false;
+  std::optional<Extent> end{};
   bool operator==(const Softmax&) const = default;
 
   static constexpr std::array kNames = {"Softmax", "LogSoftmax"};
   static auto& which(auto& op) { return op.log; }
-  static void fields(auto& op, auto&& f) { f("axes", Pair{op.first_axis, op.last_axis}); }
+  static void fields(auto& op, auto&& f) {
+    f("axes", Pair{op.first_axis, op.last_axis});
+    f("end_", op.end);
+  }
 };
 
 // The result of a query whose weights, the softmax of its scores, are not numbers. nan: NaN. zero_if_masked: zeros if all its scores are
@@ -178,15 +184,18 @@ std::span<const char* const> names_of(Weightless);
 // rows[w][i] of the result [..,W*n,columns] is attention of that row of Q over rows rows[w][0] to rows[w][n-1] of K and V. The bias
 // broadcasts one way to [W,..,n,n]. Example: rows {{0, 2}, {1, 3}}: query 2 sees keys 0 and 2, and bias[0,..,1,0] is added to its score of
 // key 0.
+// `end`: there are only so many keys; K, V and the bias are not read behind them.
 struct Attention {
   float scale = 1;
   Weightless weightless = Weightless::nan;
+  std::optional<Extent> end{};
   bool operator==(const Attention&) const = default;
 
   static constexpr const char* kName = "Attention";
   static void fields(auto& op, auto&& f) {
     f("scale", op.scale, 1.0F);
     f("weightless", op.weightless, Weightless::nan);
+    f("end_", op.end);
   }
 };
 
@@ -346,10 +355,18 @@ struct Concat {
 enum class PadMode : uint8_t { constant, reflect, edge, wrap };
 std::span<const char* const> names_of(PadMode);
 
+// Lengths of run time (docs/adr/0049): with `ends`, which mode constant without other pads may have, the elements behind an extent are
+// `value`, whatever X has there. With Packed::in X is dense with the true extents of the run, as the caller's tensors are; with
+// Packed::out Y is, and has no elements behind them.
+enum class Packed : uint8_t { none, in, out };
+std::span<const char* const> names_of(Packed);
+
 struct Pad {
   std::vector<int64_t> before, after;  // per dimension, negative crops
   PadMode mode = PadMode::constant;
   float value = 0;
+  LengthAxes ends{};
+  Packed packed = Packed::none;
   bool operator==(const Pad&) const = default;
 
   static constexpr const char* kName = "Pad";
@@ -358,6 +375,8 @@ struct Pad {
     f("after", op.after);
     f("mode", op.mode, PadMode::constant);
     f("value", op.value, 0.0F);
+    f("end", op.ends);
+    f("packed", op.packed, Packed::none);
   }
 };
 
@@ -622,6 +641,7 @@ using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE), Fused>;
 #undef TAMP_ALTERNATIVE
 
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
+bool ends_at_length(const OpAttrs& attrs);  // whether the results depend on a length of run time (docs/adr/0049)
 
 // The word for a value of an enum that has names_of: its values' words in their order.
 template <class Enum>

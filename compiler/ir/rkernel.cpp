@@ -35,6 +35,12 @@ int64_t tiles_of_members(const Phase& phase) { return phase.boxes ? phase.boxes-
 
 }  // namespace
 
+int64_t largest_value(const Graph& graph, const ExtentArg& arg) {
+  int64_t value = arg.factor;
+  for (const Extent& extent : arg.extents) value *= extent.at(graph.lengths[static_cast<size_t>(extent.length)].largest);
+  return value;
+}
+
 bool ArgValue::operator==(const ArgValue& other) const {
   if (names != other.names || value.index() != other.value.index()) return false;
   const auto* const number = std::get_if<double>(&value);

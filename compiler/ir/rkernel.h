@@ -49,6 +49,14 @@ struct DivisorArg {  // rk::Divisor
   int64_t divisor = 1;
   bool operator==(const DivisorArg&) const = default;
 };
+// An integer of 32 bits that is known only at run time (docs/adr/0049): the product of the extents, times `factor`. Tables have it for the
+// largest lengths; before the body begins, that of the run takes its place.
+struct ExtentArg {
+  std::vector<Extent> extents;
+  int64_t factor = 1;
+  bool operator==(const ExtentArg&) const = default;
+};
+int64_t largest_value(const Graph& graph, const ExtentArg& arg);
 struct NoTensorArg {
   bool operator==(const NoTensorArg&) const = default;
 };  // rk::TensorRef that is null
@@ -56,8 +64,8 @@ struct NoTensorArg {
 struct ArgValue;
 using ArgList = std::vector<ArgValue>;
 struct ArgValue {
-  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, WordsArg, PackedArg, DivisorArg, NoTensorArg,
-               ArgList>
+  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, WordsArg, PackedArg, DivisorArg, ExtentArg,
+               NoTensorArg, ArgList>
       value;
   // Of an ArgList that is a struct: its fields, to be printed by name. Of a number that is an enumerator: that alone, as C++ text.
   std::vector<std::string> names{};

@@ -66,6 +66,12 @@ struct PhaseLaunch {
   bool dependent = false;  // launched as the programmatic dependent of the launch before it in its stream (schedule/streams.h)
 };
 
+// Of a phase: its rTasks have nothing to do in a run in which `extent` is at most `begins` of the rTask.
+struct Guard {
+  Extent extent;
+  std::vector<int64_t> begins;
+};
+
 // RProgram::weights_in_l2 (docs/adr/0036): of most programs, and of those that wait for device memory.
 inline constexpr double kFewWeightsInL2 = 0.15, kManyWeightsInL2 = 0.4;
 
@@ -83,6 +89,7 @@ struct RProgram {
   MemoryPlan memory;
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;
+  std::vector<std::vector<std::optional<Guard>>> guards;  // per rOperator and phase; none at all without lengths (schedule/guards.h)
   // Those that the device is told: they follow the ports in the kernel's list of bases (rk::LaunchOf).
   std::vector<Extent> extents;
   double estimated_us = 0;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compiler/ir/dtype.h"
+#include "compiler/ir/length.h"
 #include "compiler/support/strong_id.h"
 
 namespace tamp {
@@ -38,6 +39,7 @@ struct Tensor {
   Role role = Role::activation;
   std::shared_ptr<const Bytes> data = nullptr;  // role constant: row-major little-endian values; null otherwise
   Placement place = {};
+  LengthAxes ends = {};  // behind these nothing of it is needed (passes/place/mark_ends.h)
 };
 
 // Where memory comes from. Arena buffers get an offset from the memory plan; the others are bound at run time.

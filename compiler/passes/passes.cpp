@@ -13,7 +13,9 @@
 #include "compiler/passes/fuse/split_at_concats.h"
 #include "compiler/passes/fuse/split_dilated.h"
 #include "compiler/passes/place/assign_layout.h"
+#include "compiler/passes/place/mark_ends.h"
 #include "compiler/passes/recognise/group_queries.h"
+#include "compiler/passes/recognise/mask_softmax.h"
 #include "compiler/passes/recognise/recognise_activations.h"
 #include "compiler/passes/recognise/recognise_attention.h"
 #include "compiler/passes/recognise/recognise_normalizations.h"
@@ -68,6 +70,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"recognise_normalizations", recognise_normalizations},         // the same
       {"regroup_normalizations", regroup_normalizations},             // behind it, which may make them of single steps; before the fusions
       {"recognise_attention", with(recognise_attention, estimator)},  // before the fusions
+      {"mask_softmax", mask_softmax},                                 // behind it, which takes the end of a Softmax itself
       {"group_queries", group_queries},                               // behind it: it knows no groups
       {"step_attention", with(step_attention, estimator)},            // behind both: it sees their views of keys
       {"lift_recurrences", lift_recurrences},                         // before canonicalise and the fusions: it matches single steps
@@ -106,6 +109,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
                                               // looks for plain convolutions
 
       // place: last. Tensors keep their numbers and places from here on.
+      {"mark_ends", mark_ends},  // behind all that makes tensors, and before views are places only
       {"assign_layout", with(assign_layout, cell, placed_estimator)},
   };
 }

@@ -5,6 +5,7 @@
 
 #include "compiler/schedule/carry_over.h"
 #include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/guards.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
@@ -102,6 +103,7 @@ void complete(RProgram& program, Plan plan, const ScheduleOptions& options, cons
   const std::vector<Stage> stages = std::move(plan.stages);
   assemble(std::move(plan), program);
   if (options.execution == Execution::persistent) choose_words(program);
+  set_guards(program, families);
   plan_memory(program, options.share_memory);
   list_weights(program, families);
   if (options.execution == Execution::graph) program.launches = launches_of(program, stages);

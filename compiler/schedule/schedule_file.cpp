@@ -13,6 +13,7 @@
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/clocks.h"
 #include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/guards.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
@@ -285,6 +286,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
   }
   reader.require_end();
   if (!program.launches) choose_words(program);
+  set_guards(program, families);
   plan_memory(program, options.share_memory);
   list_weights(program, families);
   std::vector<std::string> violations = verify(program, 8, families);

@@ -34,7 +34,8 @@ void choose_words(RProgram& program) {
     const Buffer& buffer = graph.buffers[use.buffer.index()];
     const Makers& made = makers[use.buffer.index()];
     const bool is_made = buffer.kind == BufferKind::arena || buffer.kind == BufferKind::output;
-    return is_made && buffer.elements <= kMostWords && made.writers == 1 && made.publishers == 1;
+    // Behind the end of a length nobody would publish the words that readers poll.
+    return graph.lengths.empty() && is_made && buffer.elements <= kMostWords && made.writers == 1 && made.publishers == 1;
   };
   std::vector<bool> awaited(graph.buffers.size(), false);
   const auto take = [](Phase& phase, const WordsUse& use) { phase.words |= 1U << use.bit; };

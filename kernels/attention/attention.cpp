@@ -140,6 +140,8 @@ double cycles_of(const Heads& heads, const ShapedVDevice& d, int64_t groups) {
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
 
+ArgValue keys_arg(const Heads& heads, const Attention& attrs) { return attrs.end ? ArgValue{ExtentArg{{*attrs.end}}} : arg(heads.keys); }
+
 // The arguments of all bodies. `groups`: of 16 queries in a rTask; `of_rtask`: its heads, of `all`; attention_few's units instead of heads.
 std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask, int64_t all) {
   const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
@@ -158,7 +160,7 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
                            {"heads", arg(of_rtask)},
                            {"all_heads", arg(all)},
                            {"queries", arg(heads.queries)},
-                           {"keys", arg(heads.keys)},
+                           {"keys", keys_arg(heads, std::get<Attention>(request.rop.attrs))},
                            {"size", arg(heads.size)},
                            {"values", arg(heads.values)},
                            {"out_m", arg(heads.strides[kOut].row)},

@@ -43,7 +43,9 @@ class StepReader {
   // None if it is something else.
   std::optional<std::array<TensorId, kOperands>> operands() {
     const ROperator& attention = steps_.step(steps_.count() - 1);
-    if (!std::holds_alternative<Attention>(attention.attrs) || attention.inputs.size() > kAttentionRowTable) return std::nullopt;
+    if (!std::holds_alternative<Attention>(attention.attrs) || ends_at_length(attention.attrs) ||
+        attention.inputs.size() > kAttentionRowTable)
+      return std::nullopt;
     std::array<TensorId, kOperands> found;
     found[kOut] = outside(attention.outputs[0]);
     found[kBias] = outside(operand(attention, kAttentionBias));
@@ -115,7 +117,8 @@ class StepReader {
 // The operands by their places; none where there is no body for the rOperator. Windows of rows by a table are no keys one behind the other.
 std::optional<std::array<TensorId, kOperands>> step_operands(const ROperator& rop) {
   if (const std::optional<FusedView> steps = FusedView::of(rop)) return StepReader(*steps).operands();
-  if (!std::holds_alternative<Attention>(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return std::nullopt;
+  if (!std::holds_alternative<Attention>(rop.attrs) || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable)
+    return std::nullopt;
   std::array<TensorId, kOperands> operands;
   operands[kOut] = rop.outputs[0];
   std::copy(rop.inputs.begin(), rop.inputs.end(), operands.begin() + kQ);

@@ -15,7 +15,7 @@ struct alignas(16) Instruction {  // in tables
   uint16_t signal;                // event, or kNone16
   uint32_t index;                 // rTask within the record's phase
   uint16_t wait[kWaits];          // events, or kNone16
-  uint16_t unused;
+  uint16_t begin;                 // of the rTask's results, where they may lie behind an extent of run time (extents.cuh); else 0
 };
 
 // A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
@@ -166,7 +166,7 @@ RK_INLINE Instruction fetch(const Instruction* p) {
   i.wait[0] = static_cast<uint16_t>(v.z & 0xffffu);
   i.wait[1] = static_cast<uint16_t>(v.z >> 16);
   i.wait[2] = static_cast<uint16_t>(v.w & 0xffffu);
-  i.unused = 0;
+  i.begin = static_cast<uint16_t>(v.w >> 16);
   return i;
 #else
   return *p;

@@ -21,6 +21,12 @@
 
 namespace rk {
 
+// Whether the program has lengths of run time. What it does about them is in extents.cuh, which other programs do not have.
+template <class Veu>
+constexpr bool kHasExtents = requires {
+  Veu::kExtents;
+};
+
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
 RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tables, Control<Veu>& control, char* stages) {
@@ -32,6 +38,9 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
     const Instruction instruction = fetch(tables.instructions + i);
     if (instruction.record == kNone16) continue;
+    if constexpr (kHasExtents<Veu>) {
+      if (is_behind_end(control, launch, instruction)) continue;
+    }
     const Record& record = tables.records[instruction.record];
     const uint32_t chunks = record.chunks_per_rtask;
     if (chunks == 0) continue;
@@ -141,6 +150,10 @@ struct LaneWaiter {
       if constexpr (kFills) {
         const uint4* const from = static_cast<const uint4*>(record.args);
         for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+        if constexpr (kHasExtents<Veu>) {
+          __syncwarp();
+          patch_arguments(control, launch, instruction.record, slot.args, lane);
+        }
       }
     }
     if (lane == 0) {
@@ -215,6 +228,9 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
+    if constexpr (kHasExtents<Veu>) {
+      if (instruction.record != kNone16 && is_behind_end(control, launch, instruction)) instruction.record = kNone16;
+    }
     const bool runs = instruction.record != kNone16;
     const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
     const uint32_t s = waiter.slots_used % kSlots;

@@ -88,6 +88,7 @@ std::string value_text(const Trial& trial, size_t phase, const ArgValue& value) 
                         },
                         [&](const PackedArg& a) { return ref_text(trial.scratch() + 1 + phase, a.offset_bytes); },
                         [&](const DivisorArg& a) { return divisor_text(a.divisor); },
+                        [&](const ExtentArg& a) { return std::to_string(largest_value(trial.source->graph, a)); },
                         [&](const NoTensorArg&) { return std::string("{rk::kNullBase, 0u, 0}"); },
                         [&](const ArgList& list) {
                           std::string text = "{";

@@ -157,6 +157,7 @@ class FieldsOf {
   void visit(const std::string& path, ExchangeArg& v) { visit(path + ".exchange", v.offset); }
   void visit(const std::string& path, PackedArg& v) { visit(path + ".packed", v.offset_bytes); }
   void visit(const std::string& path, DivisorArg& v) { visit(path + ".divisor", v.divisor); }
+  void visit(const std::string& path, ExtentArg& v) { visit(path + ".extent", v.factor); }
   void visit(const std::string& path, WordsArg& v) {
     auto& [tensor, bit, else_null] = v;
     members(path, {"words", "bit", "else_null"}, tensor, bit, else_null);

@@ -167,6 +167,7 @@ class PlanText {
                    },
                    [&](const PackedArg& v) { add("packed {}+{} ", weights_offset({}, rop, phase), v.offset_bytes); },
                    [&](const DivisorArg& v) { add("/{} ", v.divisor); },
+                   [&](const ExtentArg& v) { add("extent {} ", largest_value(program_.graph, v)); },
                    [&](const NoTensorArg&) { add("nothing "); },
                    [&](const ArgList& list) {
                      add("{{{}: ", fmt::join(value.names, " "));

@@ -33,6 +33,7 @@ struct AttentionMatch {
   bool keys_last = false;                // K is [..,size,keys]
   double scale = 1;
   Weightless weightless = Weightless::nan;
+  std::optional<Extent> end;  // there are only so many keys
   TensorId kept;              // where it is false, the weight is set to 0, so the bias must be -infinity there; or none
   std::vector<size_t> steps;  // all but the last one, in the graph's order
   size_t last = 0;            // the product with V
@@ -51,6 +52,7 @@ class AttentionMatcher {
     if (softmax->first_axis != last_axis || softmax->last_axis != last_axis) return std::nullopt;
     AttentionMatch found;
     found.steps = {rop};
+    found.end = softmax->end;
     if (!take_values(select_weights(weights, found), found) || !take_scores(graph_.rops[rop].inputs[0], found)) return std::nullopt;
     if (found.kept.valid() && !(found.bias.valid() && is_masked(found.bias, found.kept))) return std::nullopt;
     return found;
@@ -114,8 +116,19 @@ class AttentionMatcher {
     const ROperator& rop = graph_.rops[found.last];
     const MatMul* product = plain_product(rop);
     if (!product || product->trans_b || product->alpha != 1 || rop.inputs[0] != weights) return false;
-    found.v = rop.inputs[1];
+    found.v = found.end ? without_mask(rop.inputs[1], *found.end) : rop.inputs[1];
     return true;
+  }
+
+  // V without the zeros behind its end, where attention reads nothing.
+  TensorId without_mask(TensorId v, const Extent& end) const {
+    const ROperator* const masked = maker_by(graph_, uses_, v, ElementwiseOp::where);
+    if (!masked || !is_scalar(masked->inputs[2], 0)) return v;
+    const ROperator* const valid = maker_of(graph_, uses_, masked->inputs[0]);
+    const auto* const pad = valid ? std::get_if<Pad>(&valid->attrs) : nullptr;
+    const auto rank = static_cast<int64_t>(graph_.tensor(masked->inputs[0]).shape.size());
+    const bool is_of_rows = pad && pad->ends.size() == 1 && pad->ends[0].extent == end && rank == 2 && pad->ends[0].dim == 0;
+    return is_of_rows ? masked->inputs[1] : v;
   }
 
   bool take_scores(TensorId scores, AttentionMatch& found) const {
@@ -318,7 +331,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     const std::optional<AttentionMatch> match = matcher.match(i);
     if (!match) continue;
     ROperator rop = before.rops[match->last];
-    rop.attrs = Attention{static_cast<float>(match->scale), match->weightless};
+    rop.attrs = Attention{static_cast<float>(match->scale), match->weightless, match->end};
     for (size_t i = match->steps.size(); i-- > 0;) prepend_origin(rop, before.rops[match->steps[i]]);
     const size_t tensors = graph.tensors.size();
     std::vector<ROperator> turned;

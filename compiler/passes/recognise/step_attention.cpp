@@ -170,7 +170,7 @@ class StepMaker {
 
   std::optional<ROperator> step_of(const ROperator& rop) {
     const auto* const attention = std::get_if<Attention>(&rop.attrs);
-    if (!attention) return std::nullopt;
+    if (!attention || attention->end) return std::nullopt;
     const size_t tensors = graph_.tensors.size();
     std::optional<ROperator> step = made_step(rop);
     if (step) return step;

@@ -316,7 +316,7 @@ class RowSinker {
       if (found->second) define_rows(rop, *found->second);
       return true;
     }
-    if (!std::holds_alternative<Attention>(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return false;
+    if (!std::holds_alternative<Attention>(rop.attrs) || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return false;
     std::vector<WindowOperand> operands;  // Q, K and V
     for (size_t i = 0; i < 3; ++i) {
       const std::optional<WindowOperand> one = window_operand(rop.inputs[i], shape_of(made));

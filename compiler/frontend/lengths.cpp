@@ -1,0 +1,932 @@
+// Example: y = Softmax(x @ w) along a dimension that ends at L of 512 becomes y = Softmax(x @ w) {end = L}; s = ReduceSum(y) along it
+// becomes s = ReduceSum(where(valid, y, 0)), where valid is 1 before L and 0 behind it.
+//
+// Odd: whether a number in the model, such as the start of a Slice, depends on a length is not to be seen from the graph, since importers
+// have folded the arithmetic of shapes. So the model is read with other lengths, too (Probe), and what differs between these graphs must be
+// what a rule or a straight line through the values explains.
+#include "compiler/frontend/lengths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "compiler/ops/ops.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+// Why a node is not right for every length.
+struct Mixes {
+  std::string why;
+};
+
+int64_t product(const Shape& shape, size_t begin, size_t end) {
+  int64_t elements = 1;
+  for (size_t d = begin; d < end; ++d) elements *= shape[d];
+  return elements;
+}
+
+// Attributes without the extents that follow from the results' shapes.
+OpAttrs without_extents(OpAttrs attrs) {
+  if (auto* op = std::get_if<Reshape>(&attrs)) op->shape.clear();
+  if (auto* op = std::get_if<Elementwise>(&attrs)) op->shape.clear();
+  if (auto* op = std::get_if<Slice>(&attrs)) op->starts.clear(), op->extents.clear();
+  if (auto* op = std::get_if<Recurrent>(&attrs)) {
+    op->batch = 1;
+    for (RecurrentCell& cell : op->cells) cell.steps = 0;
+  }
+  return attrs;
+}
+
+double lowest_of(DType dtype) {
+  switch (dtype) {
+    case DType::i8: return -128;
+    case DType::i16: return -32768;
+    case DType::i32: return -2147483648.0;
+    case DType::i64: return -9223372036854775808.0;
+    case DType::boolean:
+    case DType::u8:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64: return 0;
+    default: return -std::numeric_limits<double>::infinity();
+  }
+}
+double highest_of(DType dtype) {
+  switch (dtype) {
+    case DType::i8: return 127;
+    case DType::i16: return 32767;
+    case DType::i32: return 2147483647.0;
+    case DType::boolean: return 1;
+    case DType::u8: return 255;
+    case DType::u16: return 65535;
+    case DType::u32: return 4294967295.0;
+    case DType::i64:
+    case DType::u64: throw Mixes{"takes the least of integers of 64 bits along a length of run time"};
+    default: return std::numeric_limits<double>::infinity();
+  }
+}
+
+class Lengths {
+ public:
+  Lengths(Graph graph, const std::vector<Probe>& probes) : original_(graph), graph_(std::move(graph)), probes_(probes) {
+    mapped_.resize(original_.tensors.size());
+    axes_.resize(original_.tensors.size());
+    for (size_t i = 0; i < mapped_.size(); ++i) mapped_[i] = TensorId(static_cast<int32_t>(i));
+    for (const Tensor& tensor : original_.tensors) names_.insert(tensor.name);
+    for (const ROperator& rop : original_.rops) names_.insert(rop.name);
+  }
+
+  const std::string& where() const { return where_; }
+
+  Graph run() {
+    graph_.rops.clear();
+    for (const Probe& probe : probes_) require_same_kinds(probe);
+    take_inputs();
+    for (size_t i = 0; i < original_.rops.size(); ++i) follow(i);
+    where_.clear();
+    give_outputs();
+    return remove_dead(std::move(graph_));
+  }
+
+ private:
+  // --- Rules. Each says where lengths end the results' dimensions, by result(). ---
+
+  void apply(const Elementwise& op) {
+    const size_t rank = result_shape().size();
+    LengthAxes axes;
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (has(i)) add_aligned(axes, i, rank);
+    }
+    // A dimension that `identity` repeats a value along has the length of the attribute.
+    for (size_t d = 0; d < rank; ++d) {
+      if (op.shape.empty() || extent_at(axes, d)) continue;
+      if (const auto extent = extent_of_result(0, d)) add(axes, d, *extent);
+    }
+    result(0, axes);
+  }
+
+  void apply(const MatMul& op) {
+    const size_t rank = result_shape().size();
+    LengthAxes axes;
+    std::optional<Extent> summed;
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t own = shape(i).size();
+      for (const LengthAxis& axis : axes_of(i)) {
+        const size_t back = own - static_cast<size_t>(axis.dim);  // 1: the last dimension
+        if (back > 2) {
+          add(axes, rank - back, axis.extent);
+          continue;
+        }
+        const bool is_last = back == 1, is_summed = i == 0 ? is_last != op.trans_a : is_last == op.trans_b;
+        if (!is_summed) {
+          add(axes, rank - (i == 0 ? 2 : 1), axis.extent);
+          continue;
+        }
+        if (summed && *summed != axis.extent) throw Mixes{"sums over a dimension that ends at two lengths"};
+        summed = axis.extent;
+      }
+    }
+    if (has(2)) add_aligned(axes, 2, rank);
+    if (summed) {
+      for (size_t i = 0; i < 2; ++i) {
+        const bool is_last = i == 0 ? !op.trans_a : op.trans_b;
+        mask(i, shape(i).size() - (is_last ? 1 : 2), *summed, 0);
+      }
+    }
+    result(0, axes);
+  }
+
+  void apply(const Softmax& op) {
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim < op.first_axis || axis.dim > op.last_axis) continue;
+      if (product(shape(0), static_cast<size_t>(op.first_axis), static_cast<size_t>(op.last_axis) + 1) !=
+          shape(0)[static_cast<size_t>(axis.dim)])
+        throw Mixes{fmt::format("normalises over several dimensions of {} together, one of which ends at a length of run time", name(0))};
+      std::get<Softmax>(attrs_).end = axis.extent;
+    }
+    result(0, axes_of(0));
+  }
+
+  void apply(const Reduce& op) {
+    LengthAxes kept;
+    std::vector<LengthAxis> summed;
+    for (const LengthAxis& axis : axes_of(0)) {
+      const bool is_reduced = std::find(op.axes.begin(), op.axes.end(), axis.dim) != op.axes.end();
+      const auto gone = std::count_if(op.axes.begin(), op.axes.end(), [&](int64_t d) { return d < axis.dim; });
+      if (is_reduced)
+        summed.push_back(axis);
+      else
+        kept.push_back({axis.dim - (op.keepdims ? 0 : gone), axis.extent});
+    }
+    if (!summed.empty()) reduce_masked(op, summed);
+    result(0, kept);
+  }
+
+  static double neutral_of(ReduceKind kind, DType dtype) {
+    switch (kind) {
+      case ReduceKind::max: return lowest_of(dtype);
+      case ReduceKind::min: return highest_of(dtype);
+      case ReduceKind::prod: return 1;
+      case ReduceKind::log_sum_exp: return -std::numeric_limits<double>::infinity();
+      default: return 0;
+    }
+  }
+
+  void reduce_masked(const Reduce& op, const std::vector<LengthAxis>& summed) {
+    for (const LengthAxis& axis : summed) mask(0, static_cast<size_t>(axis.dim), axis.extent, neutral_of(op.kind, operand(0).dtype));
+    if (op.kind != ReduceKind::mean) return;
+    // The sum, divided by the number of elements that there are.
+    std::get<Reduce>(attrs_).kind = ReduceKind::sum;
+    int64_t others = 1;
+    for (const int64_t d : op.axes) {
+      if (!extent_at(axes_of(0), static_cast<size_t>(d))) others *= shape(0)[static_cast<size_t>(d)];
+    }
+    const DType dtype = operand(0).dtype;
+    TensorId count = scalar(dtype, static_cast<double>(others));
+    for (const LengthAxis& axis : summed) count = elementwise(ElementwiseOp::mul, {count, number_of(axis.extent, dtype)});
+    const TensorId sum = emit(attrs_, inputs_);
+    attrs_ = Elementwise{{{ElementwiseOp::div, {0, 1}}}};
+    inputs_ = {sum, count};
+  }
+
+  void apply(const Normalize& op) {
+    LengthAxes axes = axes_of(0);
+    for (size_t i = 1; i < rop_->inputs.size(); ++i) {
+      if (has(i)) add_aligned(axes, i, shape(0).size());
+    }
+    std::vector<LengthAxis> inside;
+    for (const LengthAxis& axis : axes) {
+      if (std::find(op.axes.begin(), op.axes.end(), axis.dim) != op.axes.end()) inside.push_back(axis);
+    }
+    if (!inside.empty()) normalize_masked(op, inside);
+    result(0, axes);
+  }
+
+  // (x - mean) / sqrt(mean of (x - mean)^2 + epsilon) * scale + bias, each mean over what there is.
+  void normalize_masked(const Normalize& op, const std::vector<LengthAxis>& inside) {
+    const DType dtype = operand(0).dtype;
+    if (has(3)) throw Mixes{"normalises rows by a table along a length of run time"};
+    int64_t others = 1;
+    for (const int64_t d : op.axes) {
+      if (std::none_of(inside.begin(), inside.end(), [&](const LengthAxis& axis) { return axis.dim == d; }))
+        others *= shape(0)[static_cast<size_t>(d)];
+    }
+    TensorId count = scalar(dtype, static_cast<double>(others));
+    for (const LengthAxis& axis : inside) count = elementwise(ElementwiseOp::mul, {count, number_of(axis.extent, dtype)});
+    const auto masked = [&](TensorId x) {
+      for (const LengthAxis& axis : inside) x = masked_tensor(x, static_cast<size_t>(axis.dim), axis.extent, 0);
+      return x;
+    };
+    const auto mean = [&](TensorId x) {
+      return elementwise(ElementwiseOp::div, {emit(Reduce{ReduceKind::sum, op.axes, true}, {masked(x)}), count});
+    };
+    TensorId x = inputs_[0];
+    if (op.centered) x = elementwise(ElementwiseOp::sub, {x, mean(x)});
+    const TensorId variance = elementwise(ElementwiseOp::add, {mean(elementwise(ElementwiseOp::mul, {x, x})), scalar(dtype, op.epsilon)});
+    TensorId y = elementwise(ElementwiseOp::div, {x, elementwise(ElementwiseOp::sqrt, {variance})});
+    if (has(1)) y = elementwise(ElementwiseOp::mul, {y, inputs_[1]});
+    if (has(2)) y = elementwise(ElementwiseOp::add, {y, inputs_[2]});
+    attrs_ = Elementwise{{{ElementwiseOp::identity, {0}}}};
+    inputs_ = {y};
+  }
+
+  // What a window that is `pads` elements larger than the dimension makes of an extent.
+  Extent windowed(const Extent& e, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation) const {
+    const int64_t plus = pads - ((kernel - 1) * dilation + 1) + stride;
+    return {e.length, e.times, e.plus + plus * e.over, e.over * stride};
+  }
+
+  // Rules of windows over spatial dimensions. `fill`: what is masked in front of windows that hang over the end.
+  template <class Window>
+  LengthAxes window_axes(const Window& op, double fill) {
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim == 0) add(axes, 0, axis.extent);
+      if (axis.dim < 2) continue;
+      const auto s = static_cast<size_t>(axis.dim) - 2;
+      if (op.pads_begin[s] < 0 || op.pads_end[s] < 0) throw Mixes{fmt::format("crops {} along a length of run time", name(0))};
+      add(axes, static_cast<size_t>(axis.dim),
+          windowed(axis.extent, op.pads_begin[s] + op.pads_end[s], op.kernel[s], op.strides[s], op.dilations[s]));
+      if (op.pads_end[s] > 0) mask(0, static_cast<size_t>(axis.dim), axis.extent, fill);
+    }
+    return axes;
+  }
+
+  void apply(const Conv& op) {
+    require_none_from(1, "weights");
+    if (extent_at(axes_of(0), 1)) throw Mixes{fmt::format("sums over the channels of {}, which end at a length of run time", name(0))};
+    result(0, window_axes(op, 0));
+  }
+
+  void apply(const Pool& op) {
+    LengthAxes axes;
+    bool hangs_over = false;
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim < 2) continue;
+      const auto s = static_cast<size_t>(axis.dim) - 2;
+      if (op.ceil_mode) throw Mixes{"has ceil_mode along a length of run time"};
+      hangs_over = hangs_over || op.pads_end[s] > 0;
+    }
+    axes = window_axes(op, op.kind == PoolKind::max ? lowest_of(operand(0).dtype) : 0);
+    if (const auto channels = extent_at(axes_of(0), 1)) add(axes, 1, *channels);
+    if (hangs_over && op.kind == PoolKind::average && !op.count_include_pad) average_masked(op);
+    result(0, axes);
+  }
+
+  // The sum of a window's elements divided by their number: both as averages over whole windows.
+  void average_masked(Pool op) {
+    op.count_include_pad = true;
+    const TensorId sums = emit(op, inputs_);
+    Shape ones = shape(0);
+    ones[0] = ones[1] = 1;
+    TensorId counts = constant(operand(0).dtype, ones, 1);
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim >= 2) counts = masked_tensor(counts, static_cast<size_t>(axis.dim), axis.extent, 0);
+    }
+    const TensorId shares = emit(op, {counts});
+    attrs_ = Elementwise{{{ElementwiseOp::div, {0, 1}}}};
+    inputs_ = {sums, shares};
+  }
+
+  void apply(const BatchNorm&) {
+    require_none_from(1, "statistics");
+    if (extent_at(axes_of(0), 1))
+      throw Mixes{fmt::format("takes the channels of {} to be fixed, which end at a length of run time", name(0))};
+    result(0, axes_of(0));
+  }
+
+  void apply(const Lrn&) {
+    if (extent_at(axes_of(0), 1)) throw Mixes{fmt::format("sums over the channels of {}, which end at a length of run time", name(0))};
+    result(0, axes_of(0));
+  }
+
+  void apply(const Reshape& op) {
+    const Shape& from = shape(0);
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      const auto d = static_cast<size_t>(axis.dim);
+      const int64_t before = product(from, 0, d), inner = product(from, d + 1, from.size());
+      size_t r = 0;
+      int64_t seen = 1;
+      while (r < op.shape.size() && (seen < before || op.shape[r] == 1)) seen *= op.shape[r++];
+      if (seen != before || r == op.shape.size()) throw mixes_reshape(op, d);
+      const int64_t extent = op.shape[r], behind = product(op.shape, r + 1, op.shape.size());
+      Extent made = axis.extent;
+      if (extent >= from[d]) {  // joined with dimensions behind it
+        const int64_t factor = extent / from[d];
+        if (extent % from[d] != 0 || behind * factor != inner || (factor > 1 && made.over > 1)) throw mixes_reshape(op, d);
+        made.times *= factor;
+        made.plus *= factor;
+      } else {  // apart
+        const int64_t factor = from[d] / extent;
+        if (from[d] % extent != 0 || made.over > 1 || made.times % factor != 0 || made.plus % factor != 0) throw mixes_reshape(op, d);
+        made.times /= factor;
+        made.plus /= factor;
+      }
+      add(axes, r, made);
+    }
+    result(0, axes);
+  }
+  Mixes mixes_reshape(const Reshape& op, size_t d) const {
+    return {fmt::format("mixes dimension {} of {} {}, which ends at a length of run time, with others in {}", d, name(0),
+                        shape_text(shape(0)), shape_text(op.shape))};
+  }
+
+  void apply(const Transpose& op) {
+    LengthAxes axes;
+    for (size_t d = 0; d < op.perm.size(); ++d) {
+      if (const auto extent = extent_at(axes_of(0), static_cast<size_t>(op.perm[d]))) add(axes, d, *extent);
+    }
+    result(0, axes);
+  }
+
+  // A part from the first element on; from some element to the end; or some elements counted from the end, by their numbers.
+  void apply(const Slice& op) {
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      const auto d = static_cast<size_t>(axis.dim);
+      if (op.steps[d] < 0) throw Mixes{fmt::format("reverses dimension {} of {}, which ends at a length of run time", d, name(0))};
+      const std::optional<Extent> start = line_of([&](const ROperator& rop) { return std::get<Slice>(rop.attrs).starts[d]; });
+      const std::optional<Extent> count = extent_of_result(0, d);
+      if (!start) {
+        if (count) {
+          add(axes, d, *count);
+          if (*count == axis.extent || op.steps[d] > 1) continue;
+        }
+        const int64_t last = op.starts[d] + (op.extents[d] - 1) * op.steps[d];
+        if (!count && last >= least(axis.extent))
+          throw Mixes{
+              fmt::format("takes element {} of dimension {} of {}, which has only {} in some runs", last, d, name(0), least(axis.extent))};
+        continue;
+      }
+      if (count || start->over != 1)
+        throw Mixes{fmt::format("takes a part of dimension {} of {} that begins at a length of run time", d, name(0))};
+      // By numbers: start, start + step, ..
+      std::vector<int64_t> steps;
+      for (int64_t i = 0; i < op.extents[d]; ++i) steps.push_back(i * op.steps[d]);
+      const TensorId numbers = elementwise(ElementwiseOp::add, {number_of(*start, DType::i64), constant_i64(steps)});
+      inputs_[0] = emit(Gather{axis.dim}, {inputs_[0], numbers});
+      auto& slice = std::get<Slice>(attrs_);
+      slice.starts[d] = 0;
+      slice.steps[d] = 1;
+    }
+    result(0, axes);
+  }
+
+  // What comes in front moves the end; what would come behind it has no fixed place.
+  void apply(const Concat& op) {
+    const auto along = static_cast<size_t>(op.axis);
+    LengthAxes axes;
+    std::optional<Extent> end;
+    int64_t before = 0;
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (end) throw Mixes{fmt::format("puts {} behind the end of {}, which is a length of run time", name(i), name(i - 1))};
+      for (const LengthAxis& axis : axes_of(i)) {
+        if (static_cast<size_t>(axis.dim) != along)
+          add(axes, static_cast<size_t>(axis.dim), axis.extent);
+        else
+          end = Extent{axis.extent.length, axis.extent.times, axis.extent.plus + before * axis.extent.over, axis.extent.over};
+      }
+      before += shape(i)[along];
+    }
+    if (end) add(axes, along, *end);
+    result(0, axes);
+  }
+
+  void apply(const Pad& op) {
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      const auto d = static_cast<size_t>(axis.dim);
+      const int64_t before = op.before[d], after = op.after[d];
+      if (after < 0) throw Mixes{fmt::format("crops {} at the end of dimension {}, which is a length of run time", name(0), d)};
+      if (after > 0 && op.mode != PadMode::constant)
+        throw Mixes{fmt::format("repeats elements of {} behind the end of dimension {}, which is a length of run time", name(0), d)};
+      if (before > 0 && op.mode == PadMode::wrap) throw Mixes{fmt::format("takes elements from the end of dimension {} of {}", d, name(0))};
+      if (before > 0 && op.mode == PadMode::reflect && before >= least(axis.extent))
+        throw Mixes{fmt::format("reflects {} elements of dimension {} of {}, which has only {} in some runs", before, d, name(0),
+                                least(axis.extent))};
+      if (after > 0) mask(0, d, axis.extent, op.value);
+      add(axes, d, {axis.extent.length, axis.extent.times, axis.extent.plus + (before + after) * axis.extent.over, axis.extent.over});
+    }
+    result(0, axes);
+  }
+
+  void apply(const Gather& op) {
+    const auto along = static_cast<size_t>(op.axis);
+    const size_t index_rank = shape(1).size();
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      const auto d = static_cast<size_t>(axis.dim);
+      if (d != along)
+        add(axes, d < along ? d : d - 1 + index_rank, axis.extent);
+      else
+        count_from_end(axis.extent);
+    }
+    for (const LengthAxis& axis : axes_of(1)) {
+      add(axes, along + static_cast<size_t>(axis.dim), axis.extent);
+      mask(1, static_cast<size_t>(axis.dim), axis.extent, 0);  // what lies there may be no number of a row
+    }
+    result(0, axes);
+  }
+
+  // Negative numbers count from the end of the run's rows.
+  void count_from_end(const Extent& extent) {
+    const DType dtype = operand(1).dtype;
+    const TensorId is_negative = elementwise(ElementwiseOp::less, {inputs_[1], scalar(dtype, 0)});
+    const TensorId moved = elementwise(ElementwiseOp::add, {inputs_[1], number_of(extent, dtype)});
+    inputs_[1] = elementwise(ElementwiseOp::where, {is_negative, moved, inputs_[1]});
+  }
+
+  void apply(const TopK& op) {
+    if (const auto extent = extent_at(axes_of(0), static_cast<size_t>(op.axis))) {
+      if (op.k > least(*extent))
+        throw Mixes{
+            fmt::format("takes {} elements of dimension {} of {}, which has only {} in some runs", op.k, op.axis, name(0), least(*extent))};
+      if (op.last_of_equals) throw Mixes{"takes the last of equal elements along a length of run time"};
+      if (!op.nan_first && operand(0).dtype == DType::f32 && op.largest) throw Mixes{"sorts NaN behind all along a length of run time"};
+      mask(0, static_cast<size_t>(op.axis), *extent, op.largest ? lowest_of(operand(0).dtype) : highest_of(operand(0).dtype));
+    }
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim != op.axis) axes.push_back(axis);
+    }
+    for (size_t k = 0; k < rop_->outputs.size(); ++k) result(k, axes);
+  }
+
+  void apply(const Cumulate& op) {
+    const auto extent = extent_at(axes_of(0), static_cast<size_t>(op.axis));
+    if (extent && op.reverse) mask(0, static_cast<size_t>(op.axis), *extent, op.product ? 1 : 0);
+    result(0, axes_of(0));
+  }
+
+  void apply(const Recurrent& op) {
+    if (op.cells.size() != 1) throw Mixes{"has several cells"};
+    const RecurrentCell& cell = op.cells[0];
+    std::optional<Extent> steps, batch;
+    const auto note = [](std::optional<Extent>& known, const Extent& extent) {
+      if (known && *known != extent) throw Mixes{"has operands that end at different lengths of run time"};
+      known = extent;
+    };
+    for (const int32_t sequence : {cell.x}) {
+      for (const LengthAxis& axis : axes_of(static_cast<size_t>(sequence))) {
+        if (axis.dim > 1)
+          throw Mixes{fmt::format("sums over a dimension of {} that ends at a length of run time", name(static_cast<size_t>(sequence)))};
+        note(axis.dim == 0 ? steps : batch, axis.extent);
+      }
+    }
+    for (const int32_t state : {cell.h0, cell.c0}) {
+      if (state < 0) continue;
+      for (const LengthAxis& axis : axes_of(static_cast<size_t>(state))) {
+        if (axis.dim > 0) throw Mixes{"has states that end at a length of run time"};
+        note(batch, axis.extent);
+      }
+    }
+    if (steps && cell.lengths < 0) {
+      auto& own = std::get<Recurrent>(attrs_).cells[0];
+      own.lengths = static_cast<int32_t>(inputs_.size());
+      const TensorId each = number_of(*steps, DType::i32);
+      inputs_.push_back(emit(Elementwise{{{ElementwiseOp::identity, {0}}}, {op.batch}, DType::i32}, {each}));
+    } else if (batch && cell.lengths >= 0) {
+      mask(static_cast<size_t>(cell.lengths), 0, *batch, 0);
+    }
+    for (const int32_t at : {cell.y, cell.y_h, cell.y_c}) {
+      if (at < 0) continue;
+      LengthAxes axes;
+      if (at == cell.y && steps) axes.push_back({0, *steps});
+      if (batch) axes.push_back({at == cell.y ? 1 : 0, *batch});
+      result(static_cast<size_t>(at), axes);
+    }
+  }
+
+  void apply(const Resample& op) {
+    require_none_from(1, "tables");
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (std::find(op.axes.begin(), op.axes.end(), axis.dim) != op.axes.end())
+        throw Mixes{fmt::format("resizes dimension {} of {}, which ends at a length of run time", axis.dim, name(0))};
+    }
+    result(0, axes_of(0));
+  }
+
+  void apply(const Scatter& op) {
+    LengthAxes axes = axes_of(0);
+    if (extent_at(axes, static_cast<size_t>(op.axis)) || !axes_of(1).empty() || !axes_of(2).empty())
+      throw Mixes{"scatters along, or by numbers along, a length of run time"};
+    result(0, axes);
+  }
+
+  template <class Op>
+  void apply(const Op&) {
+    throw Mixes{"has no rule for lengths of run time"};
+  }
+
+  // --- The parts of rules ---
+  bool has(size_t i) const { return i < rop_->inputs.size() && rop_->inputs[i].valid(); }
+  const Tensor& operand(size_t i) const { return original_.tensor(rop_->inputs[i]); }
+  const Shape& shape(size_t i) const { return operand(i).shape; }
+  const Shape& result_shape(size_t k = 0) const { return original_.tensor(rop_->outputs[k]).shape; }
+  std::string name(size_t i) const { return fmt::format("'{}'", printable(operand(i).name)); }
+  const LengthAxes& axes_of(size_t i) const { return axes_[rop_->inputs[i].index()]; }
+  int64_t least(const Extent& extent) const { return extent.at(original_.lengths[static_cast<size_t>(extent.length)].smallest); }
+  void result(size_t k, LengthAxes axes) { results_.at(k) = std::move(axes); }
+
+  static std::optional<Extent> extent_at(const LengthAxes& axes, size_t d) {
+    for (const LengthAxis& axis : axes) {
+      if (static_cast<size_t>(axis.dim) == d) return axis.extent;
+    }
+    return std::nullopt;
+  }
+  static void add(LengthAxes& axes, size_t d, const Extent& extent) {
+    if (const auto known = extent_at(axes, d)) {
+      if (*known != extent)
+        throw Mixes{fmt::format("has operands that end dimension {} of its result at different lengths of run time", d)};
+      return;
+    }
+    const auto at = std::find_if(axes.begin(), axes.end(), [&](const LengthAxis& axis) { return static_cast<size_t>(axis.dim) > d; });
+    axes.insert(at, {static_cast<int64_t>(d), extent});
+  }
+  // Those of an operand that broadcasts to the result.
+  void add_aligned(LengthAxes& axes, size_t i, size_t rank) const {
+    for (const LengthAxis& axis : axes_of(i)) add(axes, rank - shape(i).size() + static_cast<size_t>(axis.dim), axis.extent);
+  }
+  void require_none_from(size_t first, const char* what) const {
+    for (size_t i = first; i < rop_->inputs.size(); ++i) {
+      if (has(i) && !axes_of(i).empty()) throw Mixes{fmt::format("has {} that end at a length of run time", what)};
+    }
+  }
+
+  // --- New tensors ---
+  std::string unique(const std::string& wanted) {
+    std::string name = wanted;
+    for (int i = 2; !names_.insert(name).second; ++i) name = fmt::format("{}.{}", wanted, i);
+    return name;
+  }
+  TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs) {
+    ops::OperandList operands;
+    for (const TensorId id : inputs) {
+      const Tensor& tensor = graph_.tensor(id);
+      operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()});
+    }
+    const std::vector<ops::TensorType> types = ops::infer(attrs, operands);
+    const std::string name = unique(fmt::format("{}.length", rop_ != nullptr ? rop_->name : "input"));
+    const TensorId to = add_tensor(graph_, {.name = unique(name + ".value"), .dtype = types[0].dtype, .shape = types[0].shape});
+    graph_.rops.push_back(
+        {name, std::move(attrs), {}, std::move(inputs), {to}, rop_ != nullptr ? rop_->origin : std::vector<std::string>()});
+    return to;
+  }
+  TensorId elementwise(ElementwiseOp op, std::vector<TensorId> inputs) {
+    ElementwiseStep step{op, {}};
+    for (size_t i = 0; i < inputs.size(); ++i) step.operands.push_back(static_cast<int32_t>(i));
+    return emit(Elementwise{{step}}, std::move(inputs));
+  }
+  TensorId constant(DType dtype, const Shape& shape, double value) {
+    const ops::Value one = value_of(dtype, value);
+    auto data = std::make_shared<Bytes>();
+    for (int64_t i = element_count(shape); i > 0; --i) data->insert(data->end(), one.data->begin(), one.data->end());
+    return add_constant(graph_, unique("length.constant"), dtype, shape, std::move(*data));
+  }
+  TensorId scalar(DType dtype, double value) { return constant(dtype, {}, value); }
+  TensorId constant_i64(const std::vector<int64_t>& values) {
+    return add_constant(graph_, unique("length.constant"), DType::i64, {static_cast<int64_t>(values.size())}, packed_bytes(values));
+  }
+  // A number as the element type has it.
+  static ops::Value value_of(DType dtype, double value) {
+    Graph one;
+    const TensorId from = add_constant(one, "x", DType::f64, {}, packed_bytes(std::vector<double>{value}));
+    const TensorId to = add_tensor(one, {.name = "y", .dtype = dtype, .shape = {}});
+    one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, dtype}, {}, {from}, {to}, {}}};
+    one.outputs = {to};
+    return ops::run(one, {})[0];
+  }
+
+  // 1 before the extent, 0 behind it.
+  TensorId valid(const Extent& extent, int64_t largest, size_t dims_behind, DType dtype) {
+    const auto key = std::tuple(extent.length, extent.times, extent.plus, extent.over, dims_behind, static_cast<int>(dtype));
+    TensorId& made = valid_[key];
+    if (made.valid()) return made;
+    Shape shape(dims_behind + 1, 1);
+    shape[0] = largest;
+    Pad pad;
+    pad.before = pad.after = std::vector<int64_t>(shape.size(), 0);
+    pad.ends = {{0, extent}};
+    return made = emit(pad, {constant(dtype, shape, 1)});
+  }
+  // The extent itself, as a scalar.
+  TensorId number_of(const Extent& extent, DType dtype) {
+    const auto key = std::tuple(extent.length, extent.times, extent.plus, extent.over, static_cast<int>(dtype));
+    TensorId& made = number_[key];
+    if (made.valid()) return made;
+    // The sum of ones; an Extent may have less than one element, as the number of the last row has at length 1.
+    const Length& length = original_.lengths[static_cast<size_t>(extent.length)];
+    const Extent whole{extent.length};
+    const DType counted = dtype == DType::i64 || dtype == DType::f64 ? dtype : DType::f32;
+    TensorId sum = emit(Reduce{ReduceKind::sum, {0}, false}, {valid(whole, length.largest, 0, counted)});
+    if (extent.times != 1) sum = elementwise(ElementwiseOp::mul, {sum, scalar(counted, static_cast<double>(extent.times))});
+    if (extent.plus != 0) sum = elementwise(ElementwiseOp::add, {sum, scalar(counted, static_cast<double>(extent.plus))});
+    if (extent.over != 1) {
+      sum = elementwise(ElementwiseOp::div, {sum, scalar(counted, static_cast<double>(extent.over))});
+      if (counted != DType::i64) sum = elementwise(ElementwiseOp::floor, {sum});
+    }
+    if (counted != dtype) sum = emit(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, dtype}, {sum});
+    return made = sum;
+  }
+  TensorId masked_tensor(TensorId x, size_t dim, const Extent& extent, double fill) {
+    const Tensor tensor = graph_.tensor(x);
+    const DType condition = tensor.dtype == DType::f32 ? DType::f32 : DType::boolean;
+    const TensorId mask = valid(extent, tensor.shape[dim], tensor.shape.size() - 1 - dim, condition);
+    return elementwise(ElementwiseOp::where, {mask, x, scalar(tensor.dtype, fill)});
+  }
+  // Operand i of the rOperator is `fill` behind the extent. Constants need no mask where they are multiplied by zeros.
+  void mask(size_t i, size_t dim, const Extent& extent, double fill) {
+    if (!extent_at(axes_of(i), dim) && operand(i).role != Role::constant)
+      throw Mixes{fmt::format("takes all of dimension {} of {} along a length of run time", dim, name(i))};
+    const TensorId x = inputs_[i];
+    const std::tuple key(x.index(), dim, fill, extent.length, extent.times, extent.plus, extent.over);
+    if (is_filled_.contains(key)) return;
+    if (operand(i).role == Role::constant && fill == 0 && std::holds_alternative<MatMul>(attrs_)) return;
+    TensorId& made = masked_[key];
+    if (!made.valid()) made = masked_tensor(x, dim, extent, fill);
+    inputs_[i] = made;
+  }
+
+  // --- What the probes say ---
+  const ROperator& twin(const Probe& probe) const { return probe.graph.rops[at_]; }
+
+  void require_same_kinds(const Probe& probe) {
+    const auto& rops = probe.graph.rops;
+    for (size_t i = 0; i < original_.rops.size() || i < rops.size(); ++i) {
+      const bool is_same = i < original_.rops.size() && i < rops.size() && original_.rops[i].attrs.index() == rops[i].attrs.index() &&
+                           original_.rops[i].inputs.size() == rops[i].inputs.size() &&
+                           original_.rops[i].outputs.size() == rops[i].outputs.size();
+      if (is_same) continue;
+      if (i < original_.rops.size()) set_where(original_.rops[i]);
+      throw Mixes{
+          fmt::format("is another one with {}: the model does other work then; give a range in which it does not", values_text(probe))};
+    }
+  }
+  std::string values_text(const Probe& probe) const {
+    std::vector<std::string> parts;
+    for (size_t l = 0; l < probe.values.size(); ++l)
+      parts.push_back(fmt::format("{}={}", printable(original_.lengths[l].name), probe.values[l]));
+    return join(parts, " ");
+  }
+  const std::vector<int64_t>& largest_values() {
+    if (largest_.empty()) {
+      for (const Length& length : original_.lengths) largest_.push_back(length.largest);
+    }
+    return largest_;
+  }
+
+  // The straight line over a length that gives `own` at the largest lengths and number(probe) at each probe; none if all are the same.
+  std::optional<Extent> line(int64_t own, const std::function<int64_t(const Probe&)>& number) {
+    std::optional<Extent> found;
+    for (const Probe& probe : probes_) {
+      const int64_t other = number(probe);
+      if (other == own) continue;
+      for (size_t l = 0; l < probe.values.size() && !found; ++l) {
+        const int64_t run = largest_values()[l] - probe.values[l];
+        if (run == 0) continue;
+        if ((own - other) % run == 0) {
+          const int64_t times = (own - other) / run;
+          found = Extent{static_cast<int32_t>(l), times, own - times * largest_values()[l], 1};
+        }
+      }
+    }
+    for (const Extent& known : known_) {  // of a strided convolution
+      if (!found || !fits(*found, own, number)) {
+        if (fits(known, own, number) && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
+          found = known;
+      }
+    }
+    if (found && !fits(*found, own, number)) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
+    if (!found && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
+      throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
+    return found;
+  }
+  bool fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) {
+    const auto l = static_cast<size_t>(extent.length);
+    if (extent.at(largest_values()[l]) != own) return false;
+    return std::all_of(probes_.begin(), probes_.end(), [&](const Probe& probe) { return extent.at(probe.values[l]) == number(probe); });
+  }
+  std::optional<Extent> line_of(const std::function<int64_t(const ROperator&)>& number) {
+    return line(number(*rop_), [&](const Probe& probe) { return number(twin(probe)); });
+  }
+  std::optional<Extent> extent_of_result(size_t k, size_t d) {
+    return line(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
+  }
+
+  // A constant operand: where lengths cut it off; or, if its numbers depend on a length, what computes them.
+  void take_constant(size_t i) {
+    const TensorId id = rop_->inputs[i];
+    const Tensor& own = original_.tensor(id);
+    const auto other = [&](const Probe& probe) -> const Tensor& { return probe.graph.tensor(twin(probe).inputs[i]); };
+    LengthAxes axes;
+    for (const Probe& probe : probes_) {
+      if (other(probe).role != Role::constant || other(probe).dtype != own.dtype || other(probe).shape.size() != own.shape.size())
+        throw Mixes{fmt::format("has another kind of operand {} with {}", name(i), values_text(probe))};
+    }
+    for (size_t d = 0; d < own.shape.size(); ++d) {
+      if (const auto extent = line(own.shape[d], [&](const Probe& probe) { return other(probe).shape[d]; })) add(axes, d, *extent);
+    }
+    axes_[id.index()] = axes;
+    const auto is_cut = [&](const Probe& probe) {
+      const Tensor& there = other(probe);
+      return element_count(there.shape) > element_count(own.shape) ? is_cut_of(there, own) : is_cut_of(own, there);
+    };
+    if (std::all_of(probes_.begin(), probes_.end(), is_cut)) return;
+    if (!axes.empty()) throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name(i))};
+    take_line(i, own, other);
+  }
+  // Whether the constant is the beginning of the other one along all dimensions.
+  static bool is_cut_of(const Tensor& whole, const Tensor& part) {
+    if (whole.data == part.data) return true;
+    if (!whole.data || !part.data) return whole.shape == part.shape;
+    if (whole.shape == part.shape) return *whole.data == *part.data;
+    const auto each = static_cast<size_t>(bytes_of(whole.dtype));
+    const std::vector<int64_t> strides = row_major_strides(whole.shape);
+    std::vector<int64_t> at(part.shape.size(), 0);
+    for (int64_t e = 0; e < element_count(part.shape); ++e) {
+      int64_t rest = e, from = 0;
+      for (size_t d = part.shape.size(); d-- > 0; rest /= part.shape[d]) from += rest % part.shape[d] * strides[d];
+      if (std::memcmp(whole.data->data() + static_cast<size_t>(from) * each, part.data->data() + static_cast<size_t>(e) * each, each) != 0)
+        return false;
+    }
+    return true;
+  }
+  // A scalar (or a tensor of one element) that is a straight line over a length.
+  void take_line(size_t i, const Tensor& own, const std::function<const Tensor&(const Probe&)>& other) {
+    const auto number = [&](const Tensor& tensor) -> double {
+      Graph one;
+      const TensorId from = add_constant(one, "x", tensor.dtype, {}, Bytes(*tensor.data));
+      const TensorId to = add_tensor(one, {.name = "y", .dtype = DType::f64, .shape = {}});
+      one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}}};
+      one.outputs = {to};
+      double value = 0;
+      std::memcpy(&value, ops::run(one, {})[0].data->data(), sizeof value);
+      return value;
+    };
+    if (element_count(own.shape) != 1) throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name(i))};
+    const double value = number(own);
+    if (value != static_cast<double>(static_cast<int64_t>(value)))
+      throw Mixes{fmt::format("has a constant {} that changes with the length", name(i))};
+    const auto extent = line(static_cast<int64_t>(value), [&](const Probe& probe) {
+      const double there = number(other(probe));
+      if (there != static_cast<double>(static_cast<int64_t>(there)))
+        throw Mixes{fmt::format("has a constant {} that changes with the length", name(i))};
+      return static_cast<int64_t>(there);
+    });
+    TensorId made = number_of(*extent, own.dtype);
+    if (!own.shape.empty()) made = emit(Reshape{own.shape}, {made});
+    inputs_[i] = made;
+    axes_[rop_->inputs[i].index()] = {};
+  }
+
+  // --- The walk ---
+  void set_where(const ROperator& rop) {
+    where_ = fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs));
+  }
+
+  void take_inputs() {
+    for (size_t i = 0; i < original_.inputs.size(); ++i) {
+      const TensorId id = original_.inputs[i];
+      const LengthAxes& axes = original_.input_axes[i];
+      axes_[id.index()] = axes;
+      for (const LengthAxis& axis : axes) note(axis.extent);
+      if (axes.empty()) continue;
+      mapped_[id.index()] = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::in), {id});
+      for (const LengthAxis& axis : axes)
+        is_filled_.insert({mapped_[id.index()].index(), static_cast<size_t>(axis.dim), 0.0, axis.extent.length, axis.extent.times,
+                           axis.extent.plus, axis.extent.over});
+    }
+  }
+  static Pad packing(size_t rank, const LengthAxes& axes, Packed packed) {
+    Pad pad;
+    pad.before = pad.after = std::vector<int64_t>(rank, 0);
+    pad.ends = axes;
+    pad.packed = packed;
+    return pad;
+  }
+  void note(const Extent& extent) {
+    if (std::find(known_.begin(), known_.end(), extent) == known_.end()) known_.push_back(extent);
+  }
+
+  void follow(size_t i) {
+    at_ = i;
+    rop_ = &original_.rops[i];
+    set_where(*rop_);
+    attrs_ = rop_->attrs;
+    inputs_.clear();
+    for (const TensorId id : rop_->inputs) inputs_.push_back(id.valid() ? mapped_[id.index()] : id);
+    for (size_t k = 0; k < rop_->inputs.size(); ++k) {
+      if (has(k) && operand(k).role == Role::constant) take_constant(k);
+    }
+    for (const Probe& probe : probes_) {
+      if (without_extents(twin(probe).attrs) != without_extents(rop_->attrs))
+        throw Mixes{fmt::format("has other attributes with {}", values_text(probe))};
+    }
+    results_.assign(rop_->outputs.size(), {});
+    const bool has_axes =
+        std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && !axes_[id.index()].empty(); });
+    const bool is_expand = std::holds_alternative<Elementwise>(rop_->attrs);
+    if (has_axes || is_expand) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
+    for (size_t k = 0; k < rop_->outputs.size(); ++k) settle(k);
+    ROperator rop = *rop_;
+    rop.attrs = attrs_;
+    rop.inputs = inputs_;
+    graph_.rops.push_back(std::move(rop));
+  }
+
+  // The shapes that the rule gives the result are those that the probes have.
+  void settle(size_t k) {
+    const LengthAxes& axes = results_[k];
+    for (size_t d = 0; d < result_shape(k).size(); ++d) {
+      const auto extent = extent_at(axes, d);
+      for (const Probe& probe : probes_) {
+        const Shape& there = probe.graph.tensor(twin(probe).outputs[k]).shape;
+        const int64_t wanted = extent ? extent->at(probe.values[static_cast<size_t>(extent->length)]) : result_shape(k)[d];
+        if (there.size() != result_shape(k).size() || there[d] != wanted)
+          throw Mixes{fmt::format("has a result of shape {} with {}, which does not follow from its operands", shape_text(there),
+                                  values_text(probe))};
+      }
+      if (!extent) continue;
+      if (least(*extent) < 1) {
+        throw Mixes{fmt::format("has a result without elements at {}={}",
+                                printable(original_.lengths[static_cast<size_t>(extent->length)].name),
+                                original_.lengths[static_cast<size_t>(extent->length)].smallest)};
+      }
+      note(*extent);
+    }
+    const TensorId id = rop_->outputs[k];
+    axes_[id.index()] = axes;
+    if (std::holds_alternative<Softmax>(attrs_) && std::get<Softmax>(attrs_).end && !std::get<Softmax>(attrs_).log) {
+      const Extent& e = *std::get<Softmax>(attrs_).end;
+      is_filled_.insert({id.index(), static_cast<size_t>(std::get<Softmax>(attrs_).last_axis), 0.0, e.length, e.times, e.plus, e.over});
+    }
+  }
+
+  // Outputs become dense.
+  void give_outputs() {
+    graph_.output_axes.resize(original_.outputs.size());
+    rop_ = nullptr;
+    for (size_t i = 0; i < original_.outputs.size(); ++i) {
+      const TensorId id = original_.outputs[i];
+      const LengthAxes axes = axes_[id.index()];
+      graph_.output_axes[i] = axes;
+      if (axes.empty()) {
+        graph_.outputs[i] = mapped_[id.index()];
+        continue;
+      }
+      const std::string name = graph_.tensor(id).name;
+      const TensorId to = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::out), {mapped_[id.index()]});
+      if (graph_.tensor(id).role == Role::activation) {
+        graph_.tensor(id).name = graph_.tensor(to).name;
+        graph_.tensor(to).name = name;
+      }
+      graph_.outputs[i] = to;
+    }
+  }
+
+  using Filled = std::tuple<size_t, size_t, double, int32_t, int64_t, int64_t, int64_t>;
+
+  const Graph original_;
+  Graph graph_;
+  const std::vector<Probe>& probes_;
+  std::vector<TensorId> mapped_;  // per tensor of the original: the tensor that readers take
+  std::vector<LengthAxes> axes_;  // per tensor of the original
+  std::set<std::string> names_;
+  std::string where_;
+  std::vector<int64_t> largest_;
+  std::vector<Extent> known_;
+  std::set<Filled> is_filled_;  // tensors whose elements behind an end are known already
+  std::map<Filled, TensorId> masked_;
+  std::map<std::tuple<int32_t, int64_t, int64_t, int64_t, size_t, int>, TensorId> valid_;
+  std::map<std::tuple<int32_t, int64_t, int64_t, int64_t, int>, TensorId> number_;
+
+  size_t at_ = 0;
+  const ROperator* rop_ = nullptr;  // of the original
+  OpAttrs attrs_;                   // what it becomes
+  std::vector<TensorId> inputs_;
+  std::vector<LengthAxes> results_;
+};
+
+}  // namespace
+
+Graph with_lengths(const std::string& file, Graph graph, const std::vector<Probe>& probes) {
+  Lengths lengths(std::move(graph), probes);
+  try {
+    return lengths.run();
+  } catch (const Mixes& mixes) {
+    throw unsupported(fmt::format("{}: {}{}{}", file, lengths.where(), lengths.where().empty() ? "the model " : " ", mixes.why));
+  }
+}
+
+}  // namespace tamp::frontend

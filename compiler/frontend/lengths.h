@@ -1,0 +1,25 @@
+// --dim seq=1:512 and --batch 1:8: the graph of a model whose dimensions are known only at run time (docs/adr/0049-lengths.md). It has the
+// shapes of the largest lengths. Each length is followed from the inputs through each rOperator by rules, one for each kind of operator:
+// they say where it ends the results' dimensions, and put in front of work along such a dimension a mask of what lies behind its end. An
+// rOperator that no rule shows to be right for every length is refused.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp::frontend {
+
+// The model read with these values of the lengths, in their order. What the importers folded may depend on them.
+struct Probe {
+  std::vector<int64_t> values;
+  Graph graph;
+};
+
+// `graph` was read with the largest values, and has `lengths` and `input_axes`. The probes show which constants and attributes depend on
+// the lengths, and how: each length has at least three values in them, and each probe changes one. The caller's tensors of the result are
+// dense, with the true extents of each run. Error (unsupported), beginning with `file`, names the first node that is in the way.
+Graph with_lengths(const std::string& file, Graph graph, const std::vector<Probe>& probes);
+
+}  // namespace tamp::frontend
