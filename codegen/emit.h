@@ -71,7 +71,8 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages);             
 void emit_body(SourceWriter& w, const BodyName& body, const std::string& function);  // a function of that name
 void emit_bodies(SourceWriter& w, const Plan& plan);                                 // Veu, the bodies
 void emit_events(SourceWriter& w, const Plan& plan);
-void emit_extents(SourceWriter& w, const Plan& plan);    // in programs with lengths of run time
+void emit_extents(SourceWriter& w, const Plan& plan);  // in programs with lengths of run time
+bool depends_on_lengths(const Plan& plan, size_t record);
 const Guard* guard_of(const Plan& plan, size_t record);  // or null
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
 void emit_kernel(SourceWriter& w, const Plan& plan);         // with the switch

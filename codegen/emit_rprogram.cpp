@@ -20,13 +20,11 @@ struct Row {
   std::string record, signal;      // empty: none
   int64_t index = 0;               // of the rTask, if there is a record
   std::vector<std::string> waits;  // at most rk::kWaits
-  std::string begins;              // the table of where the record's rTasks begin; empty: none
+  std::string end;                 // what depends on lengths of run time; empty: nothing
 };
 
-// "kBegins_conv1" of record "r_conv1".
-std::string begins_name(const Plan& plan, size_t record) {
-  return guard_of(plan, record) == nullptr ? std::string() : "kBegins" + plan.records[record].number.substr(1);
-}
+// "kEnd_conv1" of record "r_conv1".
+std::string end_name(const Plan& plan, size_t record) { return "kEnd" + plan.records[record].number.substr(1); }
 
 std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& lane) {
   std::vector<Row> rows;
@@ -34,7 +32,7 @@ std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& 
     Row text{{}, {}, row.rtask.index, {}, {}};
     if (row.rtask.rop.valid()) {
       text.record = plan.records[plan.record_of(row.rtask)].number;
-      text.begins = begins_name(plan, plan.record_of(row.rtask));
+      if (depends_on_lengths(plan, plan.record_of(row.rtask))) text.end = end_name(plan, plan.record_of(row.rtask));
     }
     if (row.signal.valid()) text.signal = plan.event_symbols[row.signal.index()];
     for (const EventId event : row.waits) text.waits.push_back(plan.event_symbols[event.index()]);
@@ -50,7 +48,7 @@ std::string row_text(const Row& row) {
   std::string text = row.record.empty() ? "pass(" : fmt::format("run({}, {}, ", row.record, number);
   text += row.signal.empty() ? "kNo" : row.signal;
   for (const std::string& wait : row.waits) text += ", " + wait;
-  return row.begins.empty() ? text + ")," : fmt::format("ending({}), {}),", text, row.begins);
+  return row.end.empty() ? text + ")," : fmt::format("ending({}), {}),", text, row.end);
 }
 
 // Lanes that run the same rTasks but for the rTasks' numbers, and in which all numbers differ by the same amount.
@@ -143,7 +141,7 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
   const int64_t bases = first_extent + static_cast<int64_t>(plan.program.extents.size());
   if (!plan.program.extents.empty()) {
     w.line("static constexpr int kExtents = {}, kFirstExtent = {};", plan.program.extents.size(), first_extent);
-    w.line("static RK_INLINE const rk::Ends* ends() {{ return kEnds; }}");
+    w.line("static RK_INLINE const rk::PatchRange* patch_ranges() {{ return kPatchRanges; }}");
     w.line("static RK_INLINE const rk::Patch* patches() {{ return kPatches; }}");
   }
   w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, std::min(bases, 160 - 2 * stages));
@@ -281,6 +279,13 @@ const Guard* guard_of(const Plan& plan, size_t record) {
   return guard ? &*guard : nullptr;
 }
 
+bool depends_on_lengths(const Plan& plan, size_t record) {
+  bool has_patches = false;
+  for (const Arg& arg : plan.phase(record).args)
+    for_each_extent(arg.name, arg.value, [&](const std::string&, const ExtentArg&) { has_patches = true; });
+  return has_patches || guard_of(plan, record) != nullptr;
+}
+
 void emit_extents(SourceWriter& w, const Plan& plan) {
   const RProgram& program = plan.program;
   if (program.extents.empty()) return;
@@ -290,45 +295,58 @@ void emit_extents(SourceWriter& w, const Plan& plan) {
   w.section("extents: what each run says, and what depends on it");
   for (size_t e = 0; e < program.extents.size(); ++e) w.line("// {}: {}", e, comment(extent_text(program.graph, program.extents[e])));
   w.blank();
-  std::vector<std::string> ends;
-  size_t patches = 0;
+  std::vector<std::string> ranges;
+  std::vector<size_t> counts;
   w.open("__device__ const rk::Patch kPatches[] =");
   for (size_t r = 0; r < plan.records.size(); ++r) {
-    const size_t first = patches;
+    const size_t first = std::accumulate(counts.begin(), counts.end(), size_t{0});
+    counts.push_back(0);
     for (const Arg& arg : plan.phase(r).args) {
       for_each_extent(arg.name, arg.value, [&](const std::string& path, const ExtentArg& number) {
         TAMP_CHECK(!number.extents.empty() && number.extents.size() <= 2, "a number of more than two extents");
         w.line("{{offsetof({}, {}), {}, {}, {}}},  // {}", plan.phase(r).args_type, path, number_of(number.extents[0]),
                number.extents.size() > 1 ? std::to_string(number_of(number.extents[1])) : "rk::kNone16", number.factor,
                plan.records[r].number);
-        ++patches;
+        ++counts.back();
       });
     }
-    const Guard* const guard = guard_of(plan, r);
-    ends.push_back(fmt::format("{{{}, {}, {}}},  // {}", guard == nullptr ? "rk::kNone16" : std::to_string(number_of(guard->extent)), first,
-                               patches - first, plan.records[r].number));
+    ranges.push_back(fmt::format("{{{}, {}}},  // {}", first, counts.back(), plan.records[r].number));
   }
-  if (patches == 0) w.line("{{}},");
   w.close(";");
-  w.open("__device__ const rk::Ends kEnds[] =");
-  for (const std::string& line : ends) w.text(line);
+  w.open("__device__ const rk::PatchRange kPatchRanges[] =");
+  for (const std::string& line : ranges) w.text(line);
   w.close(";");
-  w.line("// Where the results of each rTask begin, counted along the dimension that ends.");
+  w.line(
+      "// Of a record: where the results of each rTask begin, counted along the dimension that ends; the extent, and whether there are "
+      "patches.");
+  w.open("struct End");
+  w.line("const uint16_t* begins;");
+  w.line("uint32_t code;");
+  w.close(";");
+  w.line("constexpr rk::Instruction ending(rk::Instruction instruction, const End& end) {{");
+  w.line("  if (end.begins != nullptr) instruction.begin = end.begins[instruction.index];");
+  w.line("  instruction.index |= end.code << rk::kIndexBits;");
+  w.line("  return instruction;");
+  w.line("}}");
   for (size_t r = 0; r < plan.records.size(); ++r) {
+    if (!depends_on_lengths(plan, r)) continue;
     const Guard* const guard = guard_of(plan, r);
-    if (guard == nullptr) continue;
+    const std::string name = end_name(plan, r), patches = counts[r] > 0 ? " | rk::kHasPatches" : "";
+    if (guard == nullptr) {
+      w.line("constexpr End {} = {{nullptr, 0{}}};", name, patches);
+      continue;
+    }
     constexpr size_t kOfALine = 24;
-    w.open(fmt::format("constexpr uint16_t {}[] =", begins_name(plan, r)));
+    const auto extent = number_of(guard->extent) + 1;
+    TAMP_CHECK(extent < 16 && guard->begins.size() < size_t{1} << 27, "more extents than an instruction can name");
+    w.open(fmt::format("constexpr uint16_t kBegins{}[] =", name.substr(4)));
     for (size_t t = 0; t < guard->begins.size(); t += kOfALine) {
       const auto from = guard->begins.begin() + static_cast<std::ptrdiff_t>(t);
       w.line("{},", fmt::join(from, from + static_cast<std::ptrdiff_t>(std::min(kOfALine, guard->begins.size() - t)), ", "));
     }
     w.close(";");
+    w.line("constexpr End {} = {{kBegins{}, {}{}}};", name, name.substr(4), extent, patches);
   }
-  w.line("constexpr rk::Instruction ending(rk::Instruction instruction, const uint16_t* begins) {{");
-  w.line("  instruction.begin = begins[instruction.index];");
-  w.line("  return instruction;");
-  w.line("}}");
 }
 
 void emit_events(SourceWriter& w, const Plan& plan) {

@@ -10,8 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/ir/fused.h"
-
 namespace tamp::passes {
 namespace {
 
@@ -89,7 +87,7 @@ class Ends {
   }
 
   void follow_steps(const ROperator& rop) {
-    const Graph steps = steps_of(graph_, rop);
+    const Graph& steps = *std::get<Fused>(rop.attrs).body;
     Ends inside(steps);
     inside.forwards(inputs_of(rop));
     for (size_t k = 0; k < rop.outputs.size(); ++k) set(rop.outputs[k], inside.axes(steps.outputs[k]));
@@ -121,7 +119,7 @@ class Ends {
   }
 
   void look_back_steps(const ROperator& rop) {
-    const Graph steps = steps_of(graph_, rop);
+    const Graph& steps = *std::get<Fused>(rop.attrs).body;
     Ends inside(steps);
     inside.forwards(inputs_of(rop));
     std::vector<std::vector<bool>> outputs;
