@@ -39,7 +39,7 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
     Instruction instruction = fetch(tables.instructions + i);
     if (instruction.record == kNone16) continue;
     if constexpr (kHasExtents<Veu>) {
-      if (take_end(control, launch, instruction)) continue;
+      if (take_end(control, instruction)) continue;
     }
     const Record& record = tables.records[instruction.record];
     const uint32_t chunks = record.chunks_per_rtask;
@@ -150,7 +150,7 @@ struct LaneWaiter {
       if constexpr (kFills) {
         const uint4* const from = static_cast<const uint4*>(record.args);
         for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
-        if constexpr (kHasExtents<Veu>) patch_arguments(control, launch, instruction, slot.args, lane);
+        if constexpr (kHasExtents<Veu>) patch_arguments(control, instruction, slot.args, lane);
       }
     }
     if (lane == 0) {
@@ -226,7 +226,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     if constexpr (kHasExtents<Veu>) {
-      if (instruction.record != kNone16 && take_end(control, launch, instruction)) instruction.record = kNone16;
+      if (instruction.record != kNone16 && take_end(control, instruction)) instruction.record = kNone16;
     }
     const bool runs = instruction.record != kNone16;
     const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
