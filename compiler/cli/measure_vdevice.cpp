@@ -80,16 +80,10 @@ std::string output_of(const std::vector<std::string>& arguments, TemporaryFolder
 
 // A GPU that the model does not describe may have its SMs in other groups. A cluster of four lies within one of eight groups, which have an
 // even number of SMs each, so two of each group may be in none.
-void limit_clusters(ordered_json& out, int64_t sms) {
+void limit_clusters(ordered_json& out, const VDevice& model, int64_t sms) {
   const int64_t at_least = (sms - 2 * 8) / 4 * 4;
-  if (!out.contains("sms_in_clusters")) return;
-  if (at_least > 0) {
-    out["sms_in_clusters"] = std::min(out.at("sms_in_clusters").get<int64_t>(), at_least);
-    return;
-  }
-  for (const char* field :
-       {"sms_in_clusters", "weight_stage_bytes_in_clusters", "input_stages_in_clusters", "input_stage_bytes_in_clusters"})
-    out.erase(field);
+  out["sms_in_clusters"] = std::min(model.sms_in_clusters, std::max<int64_t>(at_least, 0));
+  if (at_least <= 0) out["input_stages_in_clusters"] = 0;
 }
 
 }  // namespace
@@ -116,16 +110,14 @@ Measurements parse_measurements(const std::string& text) {
 std::string vdevice_text(const std::string& name, const Measurements& measured) {
   const VDevice model = model_of(measured);
   const auto& found = measured.values;
-  ordered_json out = ordered_json::parse(embedded_file("compiler/ir/vdevices/" + model.name + ".json"));
   const int capability = static_cast<int>(found.at("capability"));
-  out["name"] = name;
+  ordered_json out = {{"name", name}, {"like", model.name}};
   out["description"] = fmt::format("{}; edges, bandwidths and rates measured by tamp devices --measure, the rest is the {}'s",
                                    printable(measured.product), model.name);
-  if (capability != capability_of(model))
-    out["arch"] = fmt::format("sm_{}", capability);  // else the model's arch stays, which may end in "a"
-  out.erase("gpus");
+  if (capability != capability_of(model)) out["arch"] = fmt::format("sm_{}", capability);  // else it is the model's, which may end in "a"
   for (const char* key : {"sms", "l2_bytes"}) out[key] = static_cast<int64_t>(found.at(key));
-  if (vdevice_of_gpu(measured.product).empty()) limit_clusters(out, static_cast<int64_t>(found.at("sms")));
+  if (vdevice_of_gpu(measured.product).empty() && model.sms_in_clusters > 0)
+    limit_clusters(out, model, static_cast<int64_t>(found.at("sms")));
   for (const char* key :
        {"edge_us", "kernel_edge_us", "clock_ghz", "l2_gb_per_s", "dram_gb_per_s", "fp32_tflops", "fp16_tflops", "tf32_tflops"}) {
     if (found.contains(key)) out[key] = three_digits(found.at(key));

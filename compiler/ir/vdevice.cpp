@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,8 +22,25 @@ using nlohmann::json;
 
 constexpr std::string_view kFolder = "compiler/ir/vdevices/";
 
+std::string_view builtin_text(const std::string& name) { return embedded_file(std::string(kFolder) + name + ".json"); }
+
 // A value for messages. For an array or an object only the word: it may be large or nest deeply.
 std::string shown(const json& value) { return value.is_structured() ? value.type_name() : printable(value.dump(), 40); }
+
+// With the fields of the built-in vDevice that the file is `like`, where it gives none. Not those that say which GPU it is; costs are the
+// h200's anyway (VDevice::cost).
+json with_fields_of_model(json object, const std::string& source) {
+  const auto like = object.find("like");
+  if (like == object.end()) return object;
+  const std::vector<std::string> known = builtin_vdevices();
+  if (!like->is_string() || std::find(known.begin(), known.end(), like->get<std::string>()) == known.end())
+    throw bad_input(fmt::format("{}: field 'like' is {}, expected one of {}", source, shown(*like), join(known, ", ")));
+  json model = with_fields_of_model(json::parse(builtin_text(like->get<std::string>())), source);
+  for (const char* own : {"name", "description", "gpus", "costs"}) model.erase(own);
+  object.erase(like);
+  object.insert(model.begin(), model.end());  // leaves what is there
+  return object;
+}
 
 // Reads one field after another; remembers which names are known so that a misspelt one is refused.
 class FieldReader {
@@ -181,7 +199,7 @@ void flatten(const json& group, const std::string& prefix, Costs& out) {
 const Costs& default_costs() {
   static const Costs costs = [] {
     Costs out;
-    flatten(json::parse(embedded_file(std::string(kFolder) + "h200.json")).at("costs"), "", out);
+    flatten(json::parse(builtin_text("h200")).at("costs"), "", out);
     return out;
   }();
   return costs;
@@ -222,7 +240,7 @@ std::string vdevice_of_gpu(std::string_view product) {
 
 VDevice read_vdevice(const std::string& name_or_path) {
   for (const std::string& name : builtin_vdevices()) {
-    if (name == name_or_path) return parse_vdevice(std::string(embedded_file(std::string(kFolder) + name + ".json")), name + ".json");
+    if (name == name_or_path) return parse_vdevice(std::string(builtin_text(name)), name + ".json");
   }
   if (!name_or_path.ends_with(".json")) {
     throw bad_input(fmt::format("vDevice '{}' is not known; built in: {}; or give a .json file{}", printable(name_or_path),
@@ -236,8 +254,9 @@ VDevice read_vdevice(const std::string& name_or_path) {
 }
 
 VDevice parse_vdevice(const std::string& json_text, const std::string& source_name) {
-  const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) throw bad_input(fmt::format("{}: not a JSON object", source_name));
+  json given = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  if (!given.is_object()) throw bad_input(fmt::format("{}: not a JSON object", source_name));
+  const json object = with_fields_of_model(std::move(given), source_name);
   FieldReader fields(object, source_name);
   VDevice d;
   std::string precision = "fp32";

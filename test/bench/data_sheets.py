@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the vDevices that nobody has measured: compiler/ir/vdevices/NAME.json from the GPU's data sheet and from a similar vDevice, the model.
+A file has what differs from the model, which it is `like`.
 
     data_sheets.py [--check]      # --check: exit code 1 if a file is not what would be written
 
@@ -57,17 +58,20 @@ def vdevice(name):
     size = sms * clock / (model["sms"] * model["clock_ghz"])
     scales = {"fp32_tflops": size * lanes / model_lanes, "tf32_tflops": size * tensor, "fp16_tflops": size * tensor, "l2_gb_per_s": size,
               "dram_gb_per_s": memory / model_memory, "launch_us": 1}
-    own = {"name": name, "description": f"{product}; costs scaled from the data sheet and the {like}, unchecked", "arch": arch, "gpus": gpus, "sms": sms,
-           "clock_ghz": clock, "l2_bytes": l2_bytes, "sms_in_clusters": sms_in_clusters(sms)}
-    made = {}
+    own = {"name": name, "description": f"{product}; costs scaled from the data sheet and the {like}, unchecked", "like": like, "arch": arch, "gpus": gpus, "sms": sms}
+    if not gpus:
+        del own["gpus"]
+    given = {"clock_ghz": clock, "l2_bytes": l2_bytes, "sms_in_clusters": sms_in_clusters(sms)}
     for key, value in model.items():
-        if key == "costs" or key == "gpus" and not gpus:
-            continue
-        if arch != "sm_90a" and key.endswith("in_clusters"):  # nobody knows how the SMs of others are grouped
+        if key in own or key in ("costs", "gpus"):
             continue
         by = scales.get(key, model["clock_ghz"] / clock if key.endswith("_us") else None)
-        made[key] = own[key] if key in own else value if by is None else three_digits(value * by)
-    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in made.items()) + "\n}\n"
+        made = given[key] if key in given else value if by is None else three_digits(value * by)
+        if arch != "sm_90a" and key in ("sms_in_clusters", "input_stages_in_clusters"):  # nobody knows how the SMs of others are grouped
+            made = 0
+        if made != value:
+            own[key] = made
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in own.items()) + "\n}\n"
 
 
 def main():

@@ -17,7 +17,8 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "fp16": 2, "bf16": 2}  # tf32 by 16-bit we
 
 
 def vdevice(name):
-    return json.loads((REPOSITORY / f"compiler/ir/vdevices/{name}.json").read_text())
+    fields = json.loads((REPOSITORY / f"compiler/ir/vdevices/{name}.json").read_text())
+    return {**vdevice(fields["like"]), **fields} if "like" in fields else fields
 
 
 def floor(work, precision, waves, device):

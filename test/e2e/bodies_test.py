@@ -82,6 +82,8 @@ def vdevices():
     folder, found = harness.ROOT / "compiler" / "ir" / "vdevices", {}
     for path in sorted(folder.glob("*.json")):
         fields = json.loads(path.read_text())
+        if "like" in fields:
+            fields = {**json.loads((folder / f"{fields['like']}.json").read_text()), **fields}
         found[path.stem] = [precision for precision in PRECISIONS if precision == "fp32" or fields[precision]]
     return found
 

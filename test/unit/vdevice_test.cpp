@@ -166,6 +166,23 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
   CHECK_FALSE(d.dependent_kernel_edge_us.has_value());  // it has no programmatic dependent launch then
 }
 
+TEST_CASE("a vDevice has the fields of the built-in one that it is like, where its file gives none") {
+  const VDevice a100 = read_vdevice("a100"), a30 = read_vdevice("a30");
+  const VDevice mine =
+      parse_vdevice(R"({"name": "mine", "like": "a30", "clock_ghz": 1.25, "costs": {"pool": {"strip_turn_us": 7}}})", "mine.json");
+  CHECK(std::tie(mine.name, mine.clock_ghz, mine.edge_us) == std::make_tuple("mine", 1.25, a30.edge_us));
+  CHECK(std::tie(mine.arch, mine.weight_stages, mine.tf32) == std::tie(a100.arch, a100.weight_stages, a100.tf32));
+  CHECK((mine.description.empty() && mine.gpus.empty() && mine.costs.size() == 1));
+  CHECK(parse_vdevice(R"({"name": "mine", "like": "h200"})", "mine.json").costs.empty());  // the h200's are the default
+  const auto message = [](const char* text) {
+    return std::string("mine.json: field 'like' is ") + text + ", expected one of h200, h200nvl";
+  };
+  CHECK_THROWS_WITH(parse_vdevice(R"({"name": "mine", "like": "a31"})", "mine.json"), Catch::StartsWith(message("\\x22a31\\x22")));
+  CHECK_THROWS_WITH(parse_vdevice(R"({"name": "mine", "like": [7]})", "mine.json"), Catch::StartsWith(message("array")));
+  CHECK_THROWS_WITH(parse_vdevice(R"({"like": "a30"})", "mine.json"), "mine.json: field 'name' is missing");
+  CHECK_THROWS_WITH(parse_vdevice(R"({"name": "mine", "like": "a30", "smss": 7})", "mine.json"), "mine.json: unknown field 'smss'");
+}
+
 TEST_CASE("an edge of dependent launches is of devices that have them") {
   json object = good();
   object["dependent_kernel_edge_us"] = 0.75;
