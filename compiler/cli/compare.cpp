@@ -1,6 +1,5 @@
 #include "compiler/cli/compare.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

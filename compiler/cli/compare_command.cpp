@@ -2,15 +2,12 @@
 // other forms.
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "compiler/cli/command.h"
 #include "compiler/cli/comparing.h"
 #include "compiler/cli/comparison.h"
 #include "compiler/cli/measure_stages.h"
 #include "compiler/cli/papers.h"
 #include "compiler/cli/process.h"
-#include "compiler/cli/toolchain.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {

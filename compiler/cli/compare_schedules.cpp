@@ -12,10 +12,8 @@
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/this_gpu.h"
-#include "compiler/cli/toolchain.h"
 #include "compiler/schedule/carry_over.h"
 #include "compiler/schedule/schedule_file.h"
-#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {

@@ -1,6 +1,5 @@
 #include "compiler/cli/comparing.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/workshop.h"
-#include "compiler/support/text.h"
 
 namespace tamp::cli {
 

@@ -12,7 +12,6 @@
 #include "compiler/cli/bounds.h"
 #include "compiler/cli/compare.h"
 #include "compiler/ir/fused.h"
-#include "compiler/ops/number.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"

@@ -1,8 +1,6 @@
 // Several `tamp tune` processes of one user take turns in measuring.
 #pragma once
 
-#include <filesystem>
-
 namespace tamp::cli {
 
 // Held while something is measured, or the file of records is written. The lock is in a folder of the user's own, so that no other user can

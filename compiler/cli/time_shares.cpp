@@ -7,8 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "compiler/support/text.h"
-
 namespace tamp::cli {
 namespace {
 

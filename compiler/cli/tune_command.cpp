@@ -2,7 +2,6 @@
 //
 // A program whose answer differs from the reference has no influence on the choice (workshop.h).
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <tuple>
-#include <utility>
 
 #include "compiler/support/text.h"
 

@@ -1,7 +1,6 @@
 // Which element of each window MaxPool takes.
 #include <array>
 
-#include "compiler/ops/functions.h"
 #include "compiler/ops/operator.h"
 #include "compiler/ops/window.h"
 

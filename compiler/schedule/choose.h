@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "compiler/schedule/plan.h"
-#include "compiler/select/select.h"
 
 namespace tamp::schedule {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
-#include "compiler/schedule/plan.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/streams.h"
 #include "compiler/select/select.h"

@@ -11,7 +11,6 @@
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
 #include "compiler/support/parallel.h"
-#include "compiler/support/text.h"
 
 namespace tamp::schedule {
 namespace {

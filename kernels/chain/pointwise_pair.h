@@ -3,7 +3,6 @@
 
 #include "compiler/ir/fused.h"
 #include "compiler/ir/fusion.h"
-#include "kernels/family.h"
 
 namespace tamp::kernels {
 

@@ -1,11 +1,8 @@
 // Common parts of the families squeeze and excite: a map is a tensor [N,C,H,W], cut into blocks of channels.
 #pragma once
 
-#include <array>
-
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
-#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "compiler/ir/fusion.h"
-#include "kernels/family.h"
 
 namespace tamp::kernels {
 

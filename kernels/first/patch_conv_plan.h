@@ -2,8 +2,6 @@
 // output pixels and the patch of input that the tile reads; and what patch_strip has in common with it.
 #pragma once
 
-#include <optional>
-
 #include "compiler/ir/shaped_vdevice.h"
 #include "kernels/first/numbers.cuh"
 #include "kernels/tile/product.h"

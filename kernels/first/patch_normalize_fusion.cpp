@@ -1,5 +1,4 @@
 // Where a convolution of patches, as at the begin of ConvNeXt and Swin, normalises its pixels: a rTask of it has all channels of a pixel.
-#include <algorithm>
 #include <optional>
 
 #include "compiler/passes/rewrite.h"

@@ -1,8 +1,6 @@
 // The weights of staged_conv (staged_conv.cuh) as its rings want them, and the product that a rOperator and a RKernel's config stand for.
 #pragma once
 
-#include <vector>
-
 #include "compiler/ir/ops.h"
 #include "kernels/family.h"
 #include "kernels/product/staged_conv_plan.h"

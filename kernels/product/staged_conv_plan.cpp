@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "kernels/args.h"
 #include "kernels/tile/product_phases.h"
 

@@ -11,9 +11,6 @@
 #include <array>
 #include <optional>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/shaped_vdevice.h"

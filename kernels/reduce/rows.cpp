@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <utility>
 
 #include "kernels/args.h"
 #include "kernels/reduce/numbers.cuh"

@@ -1,5 +1,4 @@
 // Host side of max_roi_pool.cuh.
-#include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"

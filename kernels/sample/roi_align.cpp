@@ -1,5 +1,4 @@
 // Host side of roi_align.cuh.
-#include <algorithm>
 
 #include "kernels/any_type.h"
 #include "kernels/args.h"

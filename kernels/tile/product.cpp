@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/tile/numbers.cuh"
 

@@ -9,7 +9,6 @@
 
 #include "compiler/ir/fused.h"
 #include "compiler/ir/products.h"
-#include "compiler/passes/memory_order.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "compiler/passes/rewrite.h"
-#include "compiler/support/error.h"
 
 namespace tamp::passes {
 namespace {

@@ -3,8 +3,6 @@
 #include "compiler/passes/tidy/without_quantisation.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 
 #include "compiler/ops/number.h"
 #include "compiler/ops/ops.h"

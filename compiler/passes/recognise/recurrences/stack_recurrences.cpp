@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "compiler/passes/rewrite.h"
-#include "compiler/support/error.h"
 
 namespace tamp::passes {
 namespace {
