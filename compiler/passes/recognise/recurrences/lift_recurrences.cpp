@@ -15,10 +15,10 @@ namespace tamp::passes {
 namespace lift {
 namespace {
 
-class Rewriter {
+class Rewriter : Source {
  public:
-  Rewriter(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants, const std::vector<Cell>& cells)
-      : graph_(graph), uses_(uses), views_(views), constants_(constants), cells_(cells), emitter_(graph), inputs_(graph, cells, emitter_) {}
+  Rewriter(const Source& source, const std::vector<Cell>& cells)
+      : Source(source), cells_(cells), emitter_(graph_), inputs_(graph_, cells, emitter_) {}
 
   void lift(const Chain& chain) {
     for (size_t begin = 0, end = 0; begin < chain.cells.size(); begin = end) {
@@ -238,10 +238,6 @@ class Rewriter {
     return place;
   }
 
-  const Graph& graph_;
-  const Uses& uses_;
-  const Views& views_;
-  const Constants& constants_;
   const std::vector<Cell>& cells_;
   Emitter emitter_;
   Inputs inputs_;
@@ -255,10 +251,11 @@ Graph lift_recurrences(Graph graph) {
   const Uses uses = uses_of(graph);
   const lift::Views views(graph, uses);
   const lift::Constants constants(graph);
-  const std::vector<lift::Cell> cells = lift::find_cells(graph, uses, views, constants);
-  const std::vector<lift::Chain> chains = lift::chains_of(graph, uses, views, constants, cells);
+  const lift::Source source{graph, uses, views, constants};
+  const std::vector<lift::Cell> cells = lift::find_cells(source);
+  const std::vector<lift::Chain> chains = lift::chains_of(source, cells);
   if (chains.empty()) return graph;
-  lift::Rewriter rewriter(graph, uses, views, constants, cells);
+  lift::Rewriter rewriter(source, cells);
   for (const lift::Chain& chain : chains) rewriter.lift(chain);
   return rewriter.finish();
 }

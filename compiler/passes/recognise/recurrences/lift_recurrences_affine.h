@@ -68,11 +68,18 @@ class Constants {
   mutable std::unordered_map<size_t, bool> zero_, vector_;
 };
 
+// What the stages read; the base of their classes.
+struct Source {
+  const Graph& graph_;
+  const Uses& uses_;
+  const Views& views_;
+  const Constants& constants_;
+};
+
 // Finds the affine form of a gate. The rOperators on the way that belong to this gate alone are added to `inner`.
-class Collector {
+class Collector : Source {
  public:
-  Collector(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants)
-      : graph_(graph), uses_(uses), views_(views), constants_(constants) {}
+  explicit Collector(const Source& source) : Source(source) {}
 
   // The values of `rows` as an affine form; nothing if they have none, or if the sum has too many terms.
   std::optional<Affine> affine_of(const Rows& rows, std::vector<size_t>& inner) const;
@@ -88,11 +95,6 @@ class Collector {
   bool add_constant(State& state, TensorId constant, const RowRange& range, float scale) const;
   bool add_product(State& state, const ROperator& rop, const RowRange& range, float scale) const;
   bool add_terms(State& state, const Rows& operand, TensorId tensor, const Block& block) const;
-
-  const Graph& graph_;
-  const Uses& uses_;
-  const Views& views_;
-  const Constants& constants_;
 };
 
 }  // namespace tamp::passes::lift

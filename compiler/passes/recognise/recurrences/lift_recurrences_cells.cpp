@@ -13,10 +13,9 @@ constexpr int kMaxViews = 256;  // of one value; a cell has about ten
 
 bool moves_data(const OpAttrs& attrs) { return is_view(attrs) || std::holds_alternative<Concat>(attrs); }
 
-class Finder {
+class Finder : Source {
  public:
-  Finder(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants)
-      : graph_(graph), uses_(uses), matcher_(graph, uses, views, constants), taken_(graph.rops.size()), is_inside_(graph.rops.size()) {}
+  explicit Finder(const Source& source) : Source(source), matcher_(source), taken_(graph_.rops.size()), is_inside_(graph_.rops.size()) {}
 
   std::vector<Cell> run() {
     for (size_t i = 0; i < graph_.rops.size(); ++i) {
@@ -55,8 +54,6 @@ class Finder {
     return closed;
   }
 
-  const Graph& graph_;
-  const Uses& uses_;
   const Matcher matcher_;
   std::vector<bool> taken_, is_inside_;
   std::vector<Cell> cells_;
@@ -79,8 +76,6 @@ bool is_read_outside(const Graph& graph, const Uses& uses, TensorId id, const st
   return false;
 }
 
-std::vector<Cell> find_cells(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants) {
-  return Finder(graph, uses, views, constants).run();
-}
+std::vector<Cell> find_cells(const Source& source) { return Finder(source).run(); }
 
 }  // namespace tamp::passes::lift

@@ -35,7 +35,7 @@ struct Cell {
 // All cells of the graph, in its order. Only the cell itself reads the results of its rOperators, except h, c and results of rOperators
 // that only move data. No rOperator that computes belongs to two cells. Anything of the form act(W x + b) counts as a plain cell; whether
 // it is a step of a recurrent network is found when cells are linked to chains.
-std::vector<Cell> find_cells(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants);
+std::vector<Cell> find_cells(const Source& source);
 
 // Whether an rOperator that is not marked reads a tensor, or a view or Concat of it.
 bool is_read_outside(const Graph& graph, const Uses& uses, TensorId id, const std::vector<bool>& is_inside);

@@ -6,16 +6,10 @@
 namespace tamp::passes::lift {
 namespace {
 
-class Linker {
+class Linker : Source {
  public:
-  Linker(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants, const std::vector<Cell>& cells)
-      : graph_(graph),
-        uses_(uses),
-        views_(views),
-        constants_(constants),
-        cells_(cells),
-        links_(cells.size()),
-        is_inside_(graph.rops.size()) {}
+  Linker(const Source& source, const std::vector<Cell>& cells)
+      : Source(source), cells_(cells), links_(cells.size()), is_inside_(graph_.rops.size()) {}
 
   std::vector<Chain> run() {
     for (size_t i = 0; i < cells_.size(); ++i) {
@@ -166,10 +160,6 @@ class Linker {
     return cell.h_before.valid() && cell.parts[*state].operand == views_.rows_of(cell.h_before);
   }
 
-  const Graph& graph_;
-  const Uses& uses_;
-  const Views& views_;
-  const Constants& constants_;
   const std::vector<Cell>& cells_;
   std::vector<Link> links_;
   std::vector<bool> is_inside_;
@@ -178,9 +168,6 @@ class Linker {
 
 }  // namespace
 
-std::vector<Chain> chains_of(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants,
-                             const std::vector<Cell>& cells) {
-  return Linker(graph, uses, views, constants, cells).run();
-}
+std::vector<Chain> chains_of(const Source& source, const std::vector<Cell>& cells) { return Linker(source, cells).run(); }
 
 }  // namespace tamp::passes::lift

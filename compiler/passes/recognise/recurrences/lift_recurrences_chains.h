@@ -22,7 +22,6 @@ struct Chain {
 };
 
 // Chains of two steps and more with an input each, ordered by their first steps.
-std::vector<Chain> chains_of(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants,
-                             const std::vector<Cell>& cells);
+std::vector<Chain> chains_of(const Source& source, const std::vector<Cell>& cells);
 
 }  // namespace tamp::passes::lift

@@ -24,10 +24,9 @@ struct Blend {
 
 // Matches the cell whose hidden state is made by rOperator number `rop`; nothing if it is no such cell. Whether others read values inside
 // the cell is not checked here.
-class Matcher {
+class Matcher : Source {
  public:
-  Matcher(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants)
-      : graph_(graph), uses_(uses), views_(views), constants_(constants), collector_(graph, uses, views, constants) {}
+  explicit Matcher(const Source& source) : Source(source), collector_(source) {}
 
   std::optional<Cell> lstm_of(size_t rop) const;
   std::optional<Cell> gru_of(size_t rop) const;
@@ -63,10 +62,6 @@ class Matcher {
   bool add_terms(Cell& cell, size_t number, const std::vector<Term>& terms) const;
   bool is_complete(const Cell& cell) const;
 
-  const Graph& graph_;
-  const Uses& uses_;
-  const Views& views_;
-  const Constants& constants_;
   const Collector collector_;
 };
 
