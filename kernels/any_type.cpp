@@ -37,6 +37,11 @@ ArgValue nest_arg(const Loop& loop) {
   return struct_arg({{"rank", arg(static_cast<int64_t>(loop.size()))}, {"divisors", divisors_arg(inner_extents(loop), rk::kNestRank - 1)}});
 }
 
+void add_nest_args(Phase& phase, const char* name, const Loop& loop, const std::vector<const char*>& operands) {
+  add_args(phase, {{name, nest_arg(loop)}});
+  for (size_t i = 0; i < operands.size(); ++i) add_args(phase, {{operands[i], array_arg(strides(loop, i), rk::kNestRank)}});
+}
+
 Loop loop_over(const Shape& shape, const std::vector<int64_t>& strides) {
   Loop loop;
   for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {strides[d]}});

@@ -19,6 +19,8 @@ std::string cell_text(DType dtype);
 
 // rk::Nest of a loop of at most 8 dimensions.
 ArgValue nest_arg(const Loop& loop);
+// Appends the loop as argument `name`, and then the strides of so many of its operands under their names.
+void add_nest_args(Phase& phase, const char* name, const Loop& loop, const std::vector<const char*>& operands);
 // All dimensions of a shape; one operand.
 Loop loop_over(const Shape& shape, const std::vector<int64_t>& strides);
 // `values` with `added` put in at place `at` until there are `count`.

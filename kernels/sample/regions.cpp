@@ -6,11 +6,6 @@
 #include "kernels/args.h"
 
 namespace tamp::kernels {
-namespace {
-
-constexpr size_t kRank = 8;
-
-}  // namespace
 
 Loop region_loop(const Graph& graph, const ROperator& rop) {
   const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
@@ -24,14 +19,9 @@ Loop region_loop(const Graph& graph, const ROperator& rop) {
 void add_region_args(const Request& request, Phase& phase) {
   const ROperator& rop = request.rop;
   const Tensor &in = request.graph.tensor(rop.inputs[0]), &rois = request.graph.tensor(rop.inputs[1]);
-  const Loop loop = region_loop(request.graph, rop);
-  add_args(phase, {{"nest", nest_arg(loop)},
-                   {"out_strides", array_arg(strides(loop, 0), kRank)},
-                   {"channel_strides", array_arg(strides(loop, 1), kRank)},
-                   {"region_steps", array_arg(strides(loop, 2), kRank)},
-                   {"row_steps", array_arg(strides(loop, 3), kRank)},
-                   {"column_steps", array_arg(strides(loop, 4), kRank)},
-                   {"images", arg(in.shape[0])},
+  add_nest_args(phase, "nest", region_loop(request.graph, rop),
+                {"out_strides", "channel_strides", "region_steps", "row_steps", "column_steps"});
+  add_args(phase, {{"images", arg(in.shape[0])},
                    {"height", arg(in.shape[2])},
                    {"width", arg(in.shape[3])},
                    {"image_stride", arg(in.place.strides[0])},

@@ -107,18 +107,14 @@ RKernel rkernel_of(const Request& request, int64_t rtasks) {
   }
   Phase phase = body_phase("kernels/sample/resample.cuh", "rk::resample", "rk::ResampleArgs");
   phase.template_args = {{"kVector", std::to_string(vector)}, {"kRows", std::to_string(rows)}, {"kColumns", std::to_string(columns)}};
-  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
-                {"out", arg(TensorArg{rop.outputs[0]})},
-                {"taps", ArgValue{PackedArg{0}}},
-                {"nest", nest_arg(loop)},
-                {"out_strides", array_arg(strides(loop, 0), kRank)},
-                {"in_strides", array_arg(strides(loop, 1), kRank)},
-                {"tap_strides", ArgValue{tap_strides}},
-                {"first_tap", array_arg(first)},
-                {"taps_of", array_arg(counts)},
-                {"items", arg(items)},
-                {"items_per_rtask", arg(per_rtask)},
-                {"outside", float_arg(std::get<Resample>(rop.attrs).outside)}};
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})}, {"out", arg(TensorArg{rop.outputs[0]})}, {"taps", ArgValue{PackedArg{0}}}};
+  add_nest_args(phase, "nest", loop, {"out_strides", "in_strides"});
+  add_args(phase, {{"tap_strides", ArgValue{tap_strides}},
+                   {"first_tap", array_arg(first)},
+                   {"taps_of", array_arg(counts)},
+                   {"items", arg(items)},
+                   {"items_per_rtask", arg(per_rtask)},
+                   {"outside", float_arg(std::get<Resample>(rop.attrs).outside)}});
   phase.rtasks = std::max<int64_t>(1, ceil_div(items, per_rtask));
   const auto share = static_cast<double>(per_rtask);
   phase.cost.activation_bytes = share * 4 * static_cast<double>(vector) * (1 + taps);

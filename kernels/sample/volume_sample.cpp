@@ -8,8 +8,6 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
-
 // Operands: output, x (batch and channel), grid (batch and pixel).
 Loop loop_of(const Graph& graph, const ROperator& rop) {
   const std::vector<int64_t>& in = graph.tensor(rop.inputs[0]).place.strides;
@@ -32,18 +30,13 @@ std::vector<RKernel> offers(const Request& request) {
   const auto last_three = [](const std::vector<int64_t>& list) { return std::vector<int64_t>(list.end() - 3, list.end()); };
   Phase phase = body_phase("kernels/sample/volume_sample.cuh", "rk::volume_sample", "rk::VolumeSampleArgs");
   phase.template_args = {{"kMode", std::to_string(static_cast<int>(attrs->mode))}};
-  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
-                {"grid", arg(TensorArg{rop.inputs[1]})},
-                {"out", arg(TensorArg{rop.outputs[0]})},
-                {"nest", nest_arg(loop)},
-                {"out_strides", array_arg(strides(loop, 0), kRank)},
-                {"in_strides", array_arg(strides(loop, 1), kRank)},
-                {"grid_strides", array_arg(strides(loop, 2), kRank)},
-                {"extents", array_arg(last_three(in.shape))},
-                {"steps", array_arg(last_three(in.place.strides))},
-                {"coordinate_stride", arg(grid.place.strides[4])},
-                {"padding", arg(static_cast<int64_t>(attrs->padding))},
-                {"align_corners", arg(int64_t{attrs->align_corners})}};
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})}, {"grid", arg(TensorArg{rop.inputs[1]})}, {"out", arg(TensorArg{rop.outputs[0]})}};
+  add_nest_args(phase, "nest", loop, {"out_strides", "in_strides", "grid_strides"});
+  add_args(phase, {{"extents", array_arg(last_three(in.shape))},
+                   {"steps", array_arg(last_three(in.place.strides))},
+                   {"coordinate_stride", arg(grid.place.strides[4])},
+                   {"padding", arg(static_cast<int64_t>(attrs->padding))},
+                   {"align_corners", arg(int64_t{attrs->align_corners})}});
   RKernel rkernel = typed_rkernel(request, phase, elements, static_cast<double>(taps + 3), 120 + 12 * static_cast<double>(taps));
   rkernel.name += std::string("<") + name_of(attrs->mode) + ">";
   return {rkernel};

@@ -32,19 +32,16 @@ std::vector<RKernel> offers(const Request& request) {
     Phase& phase = rkernel.phases[0];
     phase.template_args = {
         {"T", number_text(in.dtype)}, {"kProduct", attrs->product ? "true" : "false"}, {"kLanes", std::to_string(lanes)}};
-    phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
-                  {"in", arg(TensorArg{rop.inputs[0]})},
-                  {"lines", nest_arg(loop)},
-                  {"out_strides", array_arg(strides(loop, 0), kRank)},
-                  {"in_strides", array_arg(strides(loop, 1), kRank)},
-                  {"out_step", arg(made.place.strides[axis])},
-                  {"in_step", arg(in.place.strides[axis])},
-                  {"extent", arg(extent)},
-                  {"line_count", arg(lines)},
-                  {"lines_per_rtask", arg(per_rtask)},
-                  {"type", arg(static_cast<int64_t>(in.dtype))},
-                  {"exclusive", arg(int64_t{attrs->exclusive})},
-                  {"reverse", arg(int64_t{attrs->reverse})}};
+    phase.args = {{"out", arg(TensorArg{rop.outputs[0]})}, {"in", arg(TensorArg{rop.inputs[0]})}};
+    add_nest_args(phase, "lines", loop, {"out_strides", "in_strides"});
+    add_args(phase, {{"out_step", arg(made.place.strides[axis])},
+                     {"in_step", arg(in.place.strides[axis])},
+                     {"extent", arg(extent)},
+                     {"line_count", arg(lines)},
+                     {"lines_per_rtask", arg(per_rtask)},
+                     {"type", arg(static_cast<int64_t>(in.dtype))},
+                     {"exclusive", arg(int64_t{attrs->exclusive})},
+                     {"reverse", arg(int64_t{attrs->reverse})}});
     out.push_back(rkernel);
   }
   return out;

@@ -92,16 +92,11 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t elements = loop_elements(loop);
   Phase phase = body_phase("kernels/typed/gather.cuh", "rk::typed_gather", "rk::TypedGatherArgs");
   phase.template_args = {{"Cell", cell_text(in.dtype)}};
-  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
-                {"in", arg(TensorArg{rop.inputs[0]})},
-                {"indices", arg(TensorArg{rop.inputs[1]})},
-                {"nest", nest_arg(loop)},
-                {"out_strides", array_arg(strides(loop, 0), kRank)},
-                {"in_strides", array_arg(strides(loop, 1), kRank)},
-                {"index_strides", array_arg(strides(loop, 2), kRank)},
-                {"axis_stride", arg(in.place.strides[axis])},
-                {"extent", arg(in.shape[axis])},
-                {"index_type", arg(static_cast<int64_t>(indices.dtype))}};
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})}, {"in", arg(TensorArg{rop.inputs[0]})}, {"indices", arg(TensorArg{rop.inputs[1]})}};
+  add_nest_args(phase, "nest", loop, {"out_strides", "in_strides", "index_strides"});
+  add_args(phase, {{"axis_stride", arg(in.place.strides[axis])},
+                   {"extent", arg(in.shape[axis])},
+                   {"index_type", arg(static_cast<int64_t>(indices.dtype))}});
   RKernel rkernel = typed_rkernel(request, phase, elements, 2, 40);
   // Where its threads have an element each, a rTask gains little by pieces.
   if (has_rows(request.graph, rop, loop) && elements > request.vdevice.compute_threads * request.vdevice.veus())

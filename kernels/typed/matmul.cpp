@@ -40,18 +40,13 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t lanes = elements < threads * request.vdevice.veus() ? rk::kWarp : 1;  // of a warp, for one result
   Phase phase = body_phase("kernels/typed/matmul.cuh", "rk::typed_matmul", "rk::TypedMatMulArgs");
   phase.template_args = {{"T", number_text(a.dtype)}, {"LANES", std::to_string(lanes)}};
-  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
-                {"a", arg(TensorArg{rop.inputs[0]})},
-                {"b", arg(TensorArg{rop.inputs[1]})},
-                {"nest", nest_arg(loop)},
-                {"out_strides", array_arg(strides(loop, 0), kRank)},
-                {"a_strides", array_arg(strides(loop, 1), kRank)},
-                {"b_strides", array_arg(strides(loop, 2), kRank)},
-                {"a_step", arg(a.place.strides[a_step])},
-                {"b_step", arg(b.place.strides[b_step])},
-                {"count", arg(count)},
-                {"type", arg(static_cast<int64_t>(a.dtype))},
-                {"alpha", float_arg(attrs->alpha)}};
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})}, {"a", arg(TensorArg{rop.inputs[0]})}, {"b", arg(TensorArg{rop.inputs[1]})}};
+  add_nest_args(phase, "nest", loop, {"out_strides", "a_strides", "b_strides"});
+  add_args(phase, {{"a_step", arg(a.place.strides[a_step])},
+                   {"b_step", arg(b.place.strides[b_step])},
+                   {"count", arg(count)},
+                   {"type", arg(static_cast<int64_t>(a.dtype))},
+                   {"alpha", float_arg(attrs->alpha)}});
   return {typed_rkernel(request, phase, elements, 2 * static_cast<double>(count), 30 * static_cast<double>(count), lanes)};
 }
 

@@ -79,20 +79,16 @@ std::vector<RKernel> offers(const Request& request) {
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
                 {"in", arg(TensorArg{rop.inputs[0]})},
                 {"indices", arg(TensorArg{rop.inputs[1]})},
-                {"updates", arg(TensorArg{rop.inputs[2]})},
-                {"nest", nest_arg(loop)},
-                {"out_strides", array_arg(strides(loop, kOut), kRank)},
-                {"in_strides", array_arg(strides(loop, kIn), kRank)},
-                {"index_strides", array_arg(strides(loop, kIndices), kRank)},
-                {"update_strides", array_arg(strides(loop, kUpdates), kRank)},
-                {"limits", array_arg(limits, kRank)},
-                {"index_step", arg(indices.place.strides[axis])},
-                {"update_step", arg(updates.place.strides[axis] / of_cell)},
-                {"axis", arg(attrs->axis)},
-                {"extent", arg(in.shape[axis])},
-                {"count", arg(count)},
-                {"type", arg(static_cast<int64_t>(in.dtype))},
-                {"index_type", arg(static_cast<int64_t>(indices.dtype))}};
+                {"updates", arg(TensorArg{rop.inputs[2]})}};
+  add_nest_args(phase, "nest", loop, {"out_strides", "in_strides", "index_strides", "update_strides"});
+  add_args(phase, {{"limits", array_arg(limits, kRank)},
+                   {"index_step", arg(indices.place.strides[axis])},
+                   {"update_step", arg(updates.place.strides[axis] / of_cell)},
+                   {"axis", arg(attrs->axis)},
+                   {"extent", arg(in.shape[axis])},
+                   {"count", arg(count)},
+                   {"type", arg(static_cast<int64_t>(in.dtype))},
+                   {"index_type", arg(static_cast<int64_t>(indices.dtype))}});
   RKernel rkernel = typed_rkernel(request, phase, cells, 1 + looked_at, 60 + 20 * looked_at);
   rkernel.name = "typed_scatter";
   rkernel.config = {{"elements_per_rtask", rkernel.config_value("elements_per_rtask") * of_cell}};

@@ -15,27 +15,24 @@ std::string compared_as(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 ? "float" : number_text(dtype);
 }
 
-std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const TopK& attrs, const Loop& loop, int64_t lines, int64_t per_rtask) {
+void set_args(const Graph& graph, const ROperator& rop, const TopK& attrs, const Loop& loop, int64_t lines, int64_t per_rtask,
+              Phase& phase) {
   const Tensor &in = graph.tensor(rop.inputs[0]), &values = graph.tensor(rop.outputs[0]), &indices = graph.tensor(rop.outputs[1]);
   const auto axis = static_cast<size_t>(attrs.axis);
-  return {{"in", arg(TensorArg{rop.inputs[0]})},
-          {"values", arg(TensorArg{rop.outputs[0]})},
-          {"indices", arg(TensorArg{rop.outputs[1]})},
-          {"lines", nest_arg(loop)},
-          {"value_strides", array_arg(strides(loop, 0), kRank)},
-          {"index_strides", array_arg(strides(loop, 1), kRank)},
-          {"in_strides", array_arg(strides(loop, 2), kRank)},
-          {"value_step", arg(values.place.strides[axis])},
-          {"index_step", arg(indices.place.strides[axis])},
-          {"in_step", arg(in.place.strides[axis])},
-          {"extent", divisor_arg(std::max<int64_t>(1, in.shape[axis]))},
-          {"k", arg(attrs.k)},
-          {"line_count", arg(lines)},
-          {"lines_per_rtask", arg(per_rtask)},
-          {"type", arg(static_cast<int64_t>(in.dtype))},
-          {"largest", arg(int64_t{attrs.largest})},
-          {"last_of_equals", arg(int64_t{attrs.last_of_equals})},
-          {"nan_first", arg(int64_t{attrs.nan_first})}};
+  phase.args = {
+      {"in", arg(TensorArg{rop.inputs[0]})}, {"values", arg(TensorArg{rop.outputs[0]})}, {"indices", arg(TensorArg{rop.outputs[1]})}};
+  add_nest_args(phase, "lines", loop, {"value_strides", "index_strides", "in_strides"});
+  add_args(phase, {{"value_step", arg(values.place.strides[axis])},
+                   {"index_step", arg(indices.place.strides[axis])},
+                   {"in_step", arg(in.place.strides[axis])},
+                   {"extent", divisor_arg(std::max<int64_t>(1, in.shape[axis]))},
+                   {"k", arg(attrs.k)},
+                   {"line_count", arg(lines)},
+                   {"lines_per_rtask", arg(per_rtask)},
+                   {"type", arg(static_cast<int64_t>(in.dtype))},
+                   {"largest", arg(int64_t{attrs.largest})},
+                   {"last_of_equals", arg(int64_t{attrs.last_of_equals})},
+                   {"nan_first", arg(int64_t{attrs.nan_first})}});
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -55,7 +52,7 @@ std::vector<RKernel> offers(const Request& request) {
     phase.template_args = {{"T", compared_as(in.dtype)}};
     if (lanes > 0) phase.template_args.push_back({"kLanes", std::to_string(lanes)});
     if (lanes > 0) rkernel.name += "<" + std::to_string(lanes) + ">";
-    phase.args = args_of(request.graph, rop, *attrs, loop, lines, per_rtask);
+    set_args(request.graph, rop, *attrs, loop, lines, per_rtask, phase);
     out.push_back(rkernel);
   };
   for (const int64_t lanes : {int64_t{1}, int64_t{32}}) {
