@@ -62,7 +62,7 @@ ExitCode compare_policies(CompareArguments arguments, const std::filesystem::pat
 
 // An option that a form of the command cannot use is an error; it is not ignored.
 void refuse(bool is_given, const char* option, const std::string& why) {
-  if (is_given) throw bad_input(fmt::format("{}: {}", option, why));
+  if (is_given) throw bad_input("{}: {}", option, why);
 }
 
 void check_form(const CompareArguments& arguments) {

@@ -29,7 +29,7 @@ void choose_networks(Paper& paper, const std::vector<std::string>& wanted) {
   if (wanted.empty()) return;
   for (const std::string& name : wanted) {
     if (std::find(paper.networks.begin(), paper.networks.end(), name) != paper.networks.end()) continue;
-    throw bad_input(fmt::format("--networks: {} has no network '{}', it has {}", paper.title, printable(name), join(paper.networks, ", ")));
+    throw bad_input("--networks: {} has no network '{}', it has {}", paper.title, printable(name), join(paper.networks, ", "));
   }
   const std::vector<std::string> all = std::exchange(paper.networks, wanted);
   for (Paper::Published& published : paper.published) {
@@ -47,9 +47,9 @@ std::vector<std::string> files_of(const Paper& paper, const std::string& folder)
     if (!std::filesystem::exists(files.back(), ignored)) missing.push_back(network);
   }
   if (missing.empty()) return files;
-  throw bad_input(fmt::format(
+  throw bad_input(
       "{}: {} is not there; this makes {}, from the folder of tamp's sources: python3 examples/paper_models/make.py {} {} --into {}",
-      printable(folder), join(missing, ", "), missing.size() == 1 ? "it" : "them", paper.name, join(missing, " "), printable(folder)));
+      printable(folder), join(missing, ", "), missing.size() == 1 ? "it" : "them", paper.name, join(missing, " "), printable(folder));
 }
 
 void add_cell(Line& line, const ComparisonRow& row) {

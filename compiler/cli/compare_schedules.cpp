@@ -69,8 +69,7 @@ std::string vdevice_of(const Saved& saved, const std::vector<std::string>& given
   try {
     read_vdevice(saved.head.key.vdevice);
   } catch (const Error& unknown) {
-    throw bad_input(
-        fmt::format("{}: it was made for a vDevice that neither tamp nor --vdevices has: {}", printable(saved.file), unknown.what()));
+    throw bad_input("{}: it was made for a vDevice that neither tamp nor --vdevices has: {}", printable(saved.file), unknown.what());
   }
   return saved.head.key.vdevice;
 }
@@ -101,8 +100,8 @@ std::vector<Column> columns_of(const CompareArguments& arguments, const std::vec
   if (!arguments.options.vdevice.empty()) vdevices = {arguments.options.vdevice};
   for (const std::string& name : vdevices) {
     if (gpu_vdevice.empty() || read_vdevice(name).name == read_vdevice(gpu_vdevice).name) continue;
-    throw bad_input(fmt::format("vDevice '{}': this GPU is '{}', times of others can only be simulated: --device none", printable(name),
-                                printable(gpu_vdevice)));
+    throw bad_input("vDevice '{}': this GPU is '{}', times of others can only be simulated: --device none", printable(name),
+                    printable(gpu_vdevice));
   }
   if (vdevices.empty() && !gpu_vdevice.empty()) vdevices = {gpu_vdevice};
   const bool all_batches = batches.empty(), all_vdevices = vdevices.empty();

@@ -1,7 +1,5 @@
 #include "compiler/cli/compiled_folder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -32,7 +30,7 @@ std::vector<fs::path> rprogram_files(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
     if (entry.path().filename().string().ends_with(kSuffix)) files.push_back(entry.path());
   }
-  if (failure) throw bad_input(fmt::format("{}: cannot be read: {}", printable(folder.string()), failure.message()));
+  if (failure) throw bad_input("{}: cannot be read: {}", printable(folder.string()), failure.message());
   return files;
 }
 
@@ -40,7 +38,7 @@ DType parse_dtype(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
     if (name == name_of(static_cast<DType>(i))) return static_cast<DType>(i);
   }
-  throw bad_input(fmt::format("element type '{}' is not known", printable(name)));
+  throw bad_input("element type '{}' is not known", printable(name));
 }
 
 std::vector<Port> read_ports(const json& ports) {
@@ -194,19 +192,19 @@ std::string rprogram_json_of(const CompiledFolder& compiled) { return read_text(
 
 CompiledFolder read_compiled_folder(const std::string& folder) {
   const std::vector<fs::path> files = rprogram_files(folder);
-  if (files.empty()) throw bad_input(fmt::format("{}: holds no NAME{}; 'tamp compile' writes such a folder", printable(folder), kSuffix));
-  if (files.size() > 1) throw bad_input(fmt::format("{}: holds more than one compiled model", printable(folder)));
+  if (files.empty()) throw bad_input("{}: holds no NAME{}; 'tamp compile' writes such a folder", printable(folder), kSuffix);
+  if (files.size() > 1) throw bad_input("{}: holds more than one compiled model", printable(folder));
   const std::string path = printable(files[0].string());
   const json object = json::parse(read_text(files[0]), nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) throw bad_input(fmt::format("{}: is not JSON", path));
+  if (object.is_discarded()) throw bad_input("{}: is not JSON", path);
   try {
     CompiledFolder out = read_rprogram(object);
     out.folder = folder;
     return out;
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("{}: is not what tamp writes: {}", path, wrong.what()));
+    throw bad_input("{}: is not what tamp writes: {}", path, wrong.what());
   } catch (const Error& wrong) {
-    throw bad_input(fmt::format("{}: {}", path, wrong.what()));
+    throw bad_input("{}: {}", path, wrong.what());
   }
 }
 
@@ -231,7 +229,7 @@ uint64_t hash_file(const std::string& path) {
     file.read(some.data(), static_cast<std::streamsize>(some.size()));
     hash = hash_bytes(some.data(), static_cast<size_t>(file.gcount()), hash);
   }
-  if (!file.eof()) throw bad_input(fmt::format("{}: cannot be read", printable(path)));
+  if (!file.eof()) throw bad_input("{}: cannot be read", printable(path));
   return hash;
 }
 
@@ -257,7 +255,7 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
 
 Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen) {
   const std::string folder = printable(compiled.folder.string());
-  if (!compiled.origin) throw bad_input(fmt::format("{}: does not say what it was compiled from; compile the model again", folder));
+  if (!compiled.origin) throw bad_input("{}: does not say what it was compiled from; compile the model again", folder);
   const fs::path name = fs::path(compiled.source).filename();
   std::vector<fs::path> places = {compiled.folder / name, compiled.folder / ".." / name, name};
   if (!given.empty()) places = {given};
@@ -265,14 +263,13 @@ Graph read_model_of(const CompiledFolder& compiled, const std::string& given, co
   const auto is_file = [&](const fs::path& place) { return fs::is_regular_file(place, ignored); };
   const auto found = std::find_if(places.begin(), places.end(), is_file);
   if (found == places.end()) {
-    if (!given.empty()) throw bad_input(fmt::format("--model {}: no such file", printable(given)));
-    throw bad_input(fmt::format("--check: the model {} is not in {}, not beside it and not here; give it with --model FILE",
-                                printable(name.string()), folder));
+    if (!given.empty()) throw bad_input("--model {}: no such file", printable(given));
+    throw bad_input("--check: the model {} is not in {}, not beside it and not here; give it with --model FILE", printable(name.string()),
+                    folder);
   }
   const std::string path = found->lexically_normal().string();
   for (const std::string& input : compiled.origin->frozen) {
-    if (!frozen.contains(input))
-      throw bad_input(fmt::format("--check: {} was compiled with --freeze {}=FILE; give it again", folder, printable(input)));
+    if (!frozen.contains(input)) throw bad_input("--check: {} was compiled with --freeze {}=FILE; give it again", folder, printable(input));
   }
   CompileOptions options;
   options.dims = compiled.origin->dims;
@@ -280,9 +277,8 @@ Graph read_model_of(const CompiledFolder& compiled, const std::string& given, co
   options.batch = compiled.origin->batch;
   Graph graph = frontend::read_onnx(path, {.dims = options.dims, .load_weights = true, .frozen = frozen, .batch = options.batch});
   if (origin_of(path, graph, options).content == compiled.origin->content) return graph;
-  throw bad_input(
-      fmt::format("{}: is not the model that {} was compiled from, or has changed since (its weights count, too); compile it again",
-                  printable(path), folder));
+  throw bad_input("{}: is not the model that {} was compiled from, or has changed since (its weights count, too); compile it again",
+                  printable(path), folder);
 }
 
 void require_own_folder(const std::string& folder, const std::string& name) {

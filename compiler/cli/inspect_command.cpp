@@ -365,7 +365,7 @@ std::string rprogram_json_of_model(const InspectArguments& arguments) {
 
 void require_file(const char* flag, const std::string& path) {
   if (path.empty()) return;
-  if (std::filesystem::is_directory(path)) throw bad_input(fmt::format("{} {}: is a folder, not a file", flag, printable(path)));
+  if (std::filesystem::is_directory(path)) throw bad_input("{} {}: is a folder, not a file", flag, printable(path));
   require_writable(fmt::format("{} {}", flag, printable(path)), folder_of(path));
 }
 
@@ -385,8 +385,8 @@ ExitCode write_files(const InspectArguments& arguments, const std::string& rprog
     }
     return ExitCode::ok;
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("{}: the rProgram's JSON is not what tamp writes; compile the model again: {}", printable(arguments.path),
-                                wrong.what()));
+    throw bad_input("{}: the rProgram's JSON is not what tamp writes; compile the model again: {}", printable(arguments.path),
+                    wrong.what());
   }
 }
 

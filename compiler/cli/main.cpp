@@ -51,8 +51,8 @@ void add_help(CLI::App& app, Invocation& invocation) {
     invocation.run = [&app, name] {
       const std::vector<CLI::App*> commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *name; });
       if (!name->empty() && commands.empty()) {
-        throw tamp::bad_input(fmt::format("no command '{}'{}; see 'tamp help'", tamp::printable(*name),
-                                          tamp::did_you_mean(*name, tamp::cli::command_names(app))));
+        throw tamp::bad_input("no command '{}'{}; see 'tamp help'", tamp::printable(*name),
+                              tamp::did_you_mean(*name, tamp::cli::command_names(app)));
       }
       // app.help() would be the help of the command that was given (`help`); this is that of COMMAND.
       fmt::print("{}", name->empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)

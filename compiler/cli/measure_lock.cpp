@@ -53,7 +53,7 @@ MeasureLock::MeasureLock() {
     close(folder);
     if (file_ >= 0) break;
   }
-  if (file_ < 0) throw bad_input(fmt::format("no folder for a lock is this user's alone: {}; set XDG_RUNTIME_DIR to one that is", tried));
+  if (file_ < 0) throw bad_input("no folder for a lock is this user's alone: {}; set XDG_RUNTIME_DIR to one that is", tried);
   if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
   spdlog::info("waits for another 'tamp tune' of yours to measure");
   while (flock(file_, LOCK_EX) != 0) TAMP_CHECK(errno == EINTR, "flock failed");

@@ -1,6 +1,5 @@
 #include "compiler/cli/measure_stages.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <fstream>
@@ -112,8 +111,7 @@ std::vector<std::vector<double>> times_of(Workshop& workshop, const std::vector<
 void require_stages(const CompileOptions& options) {
   if (!options.schedule.empty()) throw bad_input("--measure prices stages, and a --schedule has its own: give one of them");
   if (schedule::prices_stages(options.policy)) return;
-  throw bad_input(
-      fmt::format("--measure is for the policies ios, ios-merge and ios-parallel, found '{}'", schedule::name_of(options.policy)));
+  throw bad_input("--measure is for the policies ios, ios-merge and ios-parallel, found '{}'", schedule::name_of(options.policy));
 }
 
 }  // namespace

@@ -47,10 +47,10 @@ VDevice model_of(const Measurements& measured) {
     if (best.name.empty() || theirs > capability_of(best)) best = vdevice;
   }
   if (!best.name.empty()) return best;
-  throw unsupported(fmt::format(
+  throw unsupported(
       "{}: compute capability {}.{} with {} of shared memory a block; the least that tamp has a vDevice for is sm_75 "
       "with 64 KB",
-      printable(measured.product), capability / 10, capability % 10, bytes_text(static_cast<int64_t>(measured.values.at("smem_bytes")))));
+      printable(measured.product), capability / 10, capability % 10, bytes_text(static_cast<int64_t>(measured.values.at("smem_bytes"))));
 }
 
 double three_digits(double value) {
@@ -59,11 +59,9 @@ double three_digits(double value) {
 }
 
 void require_measurable(const std::string& file) {
-  if (!file.ends_with(".json"))
-    throw bad_input(fmt::format("--measure {}: expected the name of a file that ends in .json", printable(file)));
+  if (!file.ends_with(".json")) throw bad_input("--measure {}: expected the name of a file that ends in .json", printable(file));
   std::error_code ignored;
-  if (fs::exists(file, ignored))
-    throw bad_input(fmt::format("--measure {}: is there already; move it away or give another name", printable(file)));
+  if (fs::exists(file, ignored)) throw bad_input("--measure {}: is there already; move it away or give another name", printable(file));
   require_writable("--measure " + printable(file), folder_of(file));
   if (!has_gpu()) throw bad_input("--measure: this machine has no NVIDIA GPU (no /dev/nvidia0) to measure");
   if (find_compiler(Device::cuda).empty())

@@ -38,7 +38,7 @@ struct Header {
   Shape shape;
 };
 
-Error wrong(const std::string& path, const std::string& what) { return bad_input(fmt::format("{}: {}", printable(path), what)); }
+Error wrong(const std::string& path, const std::string& what) { return bad_input("{}: {}", printable(path), what); }
 
 // The Python dictionary of the header as JSON: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), } is
 // {"descr": "<f4", "fortran_order": false, "shape": [1, 3]}, without blanks.

@@ -27,7 +27,7 @@ void keep_named(std::vector<frontend::SupportedOp>& ops, const std::string& name
   std::vector<std::string> names;
   for (const auto& op : ops) names.push_back(op.name);
   std::erase_if(ops, [&](const auto& op) { return op.name != name && op.domain + "." + op.name != name; });
-  if (ops.empty()) throw unsupported(fmt::format("operator '{}' is not supported{}", printable(name), did_you_mean(name, names)));
+  if (ops.empty()) throw unsupported("operator '{}' is not supported{}", printable(name), did_you_mean(name, names));
 }
 
 ExitCode list_ops(const std::string& name, bool as_json) {

@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 // Checks that a number indexes `size` things, or is -1 where `least` allows that.
 int64_t index_of(const json& value, size_t size, int64_t least, const char* what) {
   const auto index = value.get<int64_t>();
-  if (index < least || index >= static_cast<int64_t>(size)) throw bad_input(fmt::format("field '{}' names what is not there", what));
+  if (index < least || index >= static_cast<int64_t>(size)) throw bad_input("field '{}' names what is not there", what);
   return index;
 }
 

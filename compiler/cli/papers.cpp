@@ -1,7 +1,5 @@
 #include "compiler/cli/papers.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -60,8 +58,8 @@ std::vector<std::string> paper_names() { return {"rammer", "ios"}; }
 
 Paper paper_of(const std::string& name) {
   if (name != "rammer" && name != "ios")
-    throw bad_input(fmt::format("paper '{}' is not known, supported: {}{}", printable(name), join(paper_names(), ", "),
-                                did_you_mean(name, paper_names())));
+    throw bad_input("paper '{}' is not known, supported: {}{}", printable(name), join(paper_names(), ", "),
+                    did_you_mean(name, paper_names()));
   Paper paper = name == "rammer" ? rammer() : ios();
   const std::vector<std::string> known = schedule::policy_names();
   for (auto& block : paper.blocks)

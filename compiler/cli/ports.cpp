@@ -42,12 +42,11 @@ std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports,
         names.push_back("'" + printable(port.name) + "'");
         plain.push_back(port.name);
       }
-      throw bad_input(fmt::format("--input '{}': expected NAME=FILE with an input of the model: {}{}", printable(text), join(names, ", "),
-                                  did_you_mean(text.substr(0, text.find('=')), plain)));
+      throw bad_input("--input '{}': expected NAME=FILE with an input of the model: {}{}", printable(text), join(names, ", "),
+                      did_you_mean(text.substr(0, text.find('=')), plain));
     }
-    if (!files.emplace(found->name, text.substr(found->name.size() + 1)).second) {
-      throw bad_input(fmt::format("--input '{}' is given twice", printable(found->name)));
-    }
+    if (!files.emplace(found->name, text.substr(found->name.size() + 1)).second)
+      throw bad_input("--input '{}' is given twice", printable(found->name));
   }
   return files;
 }
@@ -71,7 +70,7 @@ std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) +
 ops::Value read_value(const std::string& path) {
   if (path.ends_with(".npy")) return read_npy(path);
   if (path.ends_with(".pb")) return frontend::read_tensor_pb(path);
-  throw bad_input(fmt::format("{}: not a kind of file that is known; known: .npy, .pb (TensorProto)", printable(path)));
+  throw bad_input("{}: not a kind of file that is known; known: .npy, .pb (TensorProto)", printable(path));
 }
 
 double number_at(const ops::Value& value, int64_t i) {
@@ -117,8 +116,8 @@ std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::v
     }
     values.push_back(read_value(file->second));
     if (values[i].dtype != ports[i].dtype || values[i].shape != ports[i].shape) {
-      throw bad_input(fmt::format("{}: holds {}, input '{}' is {}", printable(file->second), type_text(values[i].dtype, values[i].shape),
-                                  printable(ports[i].name), type_text(ports[i].dtype, ports[i].shape)));
+      throw bad_input("{}: holds {}, input '{}' is {}", printable(file->second), type_text(values[i].dtype, values[i].shape),
+                      printable(ports[i].name), type_text(ports[i].dtype, ports[i].shape));
     }
   }
   return values;
@@ -146,7 +145,7 @@ void write_raw(const std::filesystem::path& path, const ops::Value& value) {
 void write_outputs(const std::string& folder, const std::vector<Port>& ports, const std::vector<ops::Value>& values) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  if (failure) throw bad_input(fmt::format("{}: cannot be created: {}", printable(folder), failure.message()));
+  if (failure) throw bad_input("{}: cannot be created: {}", printable(folder), failure.message());
   nlohmann::ordered_json names = nlohmann::ordered_json::object();
   UniqueNames files;
   for (size_t i = 0; i < ports.size(); ++i) {

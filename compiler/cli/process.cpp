@@ -124,7 +124,7 @@ std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
-  if (!file) throw bad_input(fmt::format("{}: cannot be read", printable(path.string())));
+  if (!file) throw bad_input("{}: cannot be read", printable(path.string()));
   return text.str();
 }
 
@@ -135,7 +135,7 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file || failure) throw bad_input(fmt::format("{}: cannot be written", printable(path.string())));
+  if (!file || failure) throw bad_input("{}: cannot be written", printable(path.string()));
 }
 
 }  // namespace tamp::cli

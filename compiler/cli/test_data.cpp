@@ -39,7 +39,7 @@ std::map<int, fs::path> numbered(const fs::path& folder, const std::string& pref
     const int number = number_in(entry.path().filename().string(), prefix, suffix);
     if (number >= 0) found[number] = entry.path();
   }
-  if (failure) throw bad_input(fmt::format("{}: cannot be read: {}", printable(folder.string()), failure.message()));
+  if (failure) throw bad_input("{}: cannot be read: {}", printable(folder.string()), failure.message());
   return found;
 }
 
@@ -47,7 +47,7 @@ std::vector<fs::path> without_gaps(const fs::path& folder, const std::string& pr
   std::vector<fs::path> files;
   for (const auto& [number, path] : numbered(folder, prefix, ".pb")) {
     if (number != static_cast<int>(files.size()))
-      throw bad_input(fmt::format("{}: has {}{}.pb, but no {}{}.pb", printable(folder.string()), prefix, number, prefix, files.size()));
+      throw bad_input("{}: has {}{}.pb, but no {}{}.pb", printable(folder.string()), prefix, number, prefix, files.size());
     files.push_back(path);
   }
   return files;
@@ -128,15 +128,15 @@ std::vector<TestSet> test_sets(const std::string& folder) {
   for (const fs::path& path : folders) {
     sets.push_back({path, without_gaps(path, "input_"), without_gaps(path, "output_")});
     if (sets.back().outputs.empty())
-      throw bad_input(fmt::format("--against {}: holds no test_data_set_N folder and no output_0.pb", printable(path.string())));
+      throw bad_input("--against {}: holds no test_data_set_N folder and no output_0.pb", printable(path.string()));
   }
   return sets;
 }
 
 std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports) {
   if (set.inputs.size() != names.size()) {
-    throw bad_input(fmt::format("{}: has {} files input_I.pb, the model has {} inputs", printable(set.folder.string()), set.inputs.size(),
-                                names.size()));
+    throw bad_input("{}: has {} files input_I.pb, the model has {} inputs", printable(set.folder.string()), set.inputs.size(),
+                    names.size());
   }
   std::vector<std::string> assignments;
   for (size_t i = 0; i < names.size(); ++i) {

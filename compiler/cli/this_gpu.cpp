@@ -27,8 +27,8 @@ std::string gpu_name() {
 }
 
 Error no_vdevice(const std::string& gpu) {
-  return bad_input(fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json; built in: {}",
-                               printable(gpu), join(builtin_vdevices(), ", ")));
+  return bad_input("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json; built in: {}", printable(gpu),
+                   join(builtin_vdevices(), ", "));
 }
 
 // Error before a model is read if the name is not known, or the file is no vDevice.

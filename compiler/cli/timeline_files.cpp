@@ -22,7 +22,7 @@ bool runs(const json& entry) { return entry.at("rop").get<int64_t>() >= 0; }
 json parse_trace(const std::string& text, const std::string& source_name) {
   json trace = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array())
-    throw bad_input(fmt::format("{}: is not a trace of 'tamp run --trace'", source_name));
+    throw bad_input("{}: is not a trace of 'tamp run --trace'", source_name);
   return trace;
 }
 
@@ -32,9 +32,8 @@ MeasuredSpan read_span(const json& slice, const json& rprogram, const json& entr
   const std::string name = slice.at("name"), wanted = slice_name(rop_of(rprogram, entry), entry.at("phase"));
   const auto index = slice.at("args").at("rTask").get<int64_t>();
   if (name == wanted && index == entry.at("index").get<int64_t>() && sane) return span;
-  throw bad_input(fmt::format("{}: is of another rProgram: vEU {} ran rTask {} of '{}' where {} has rTask {} of '{}'", source_name, veu,
-                              index, printable(name), printable(rprogram.at("name").get<std::string>()), entry.at("index").get<int64_t>(),
-                              printable(wanted)));
+  throw bad_input("{}: is of another rProgram: vEU {} ran rTask {} of '{}' where {} has rTask {} of '{}'", source_name, veu, index,
+                  printable(name), printable(rprogram.at("name").get<std::string>()), entry.at("index").get<int64_t>(), printable(wanted));
 }
 
 }  // namespace
@@ -101,17 +100,17 @@ std::vector<std::vector<MeasuredSpan>> measured_spans(const json& rprogram, cons
       const auto veu = slice.at("tid").get<int64_t>();
       if (veu < 0 || veu >= static_cast<int64_t>(lanes.size()) ||
           out[static_cast<size_t>(veu)].size() == entries[static_cast<size_t>(veu)].size())
-        throw bad_input(fmt::format("{}: is of another rProgram: it has more rTasks on vEU {}", source_name, veu));
+        throw bad_input("{}: is of another rProgram: it has more rTasks on vEU {}", source_name, veu);
       auto& spans = out[static_cast<size_t>(veu)];
       spans.push_back(read_span(slice, rprogram, *entries[static_cast<size_t>(veu)][spans.size()], static_cast<size_t>(veu), source_name));
     }
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("{}: is not a trace of 'tamp run --trace': {}", source_name, wrong.what()));
+    throw bad_input("{}: is not a trace of 'tamp run --trace': {}", source_name, wrong.what());
   }
   for (size_t veu = 0; veu < out.size(); ++veu) {
     if (out[veu].size() != entries[veu].size())
-      throw bad_input(fmt::format("{}: is of another rProgram: vEU {} ran {} rTasks, expected {}", source_name, veu, out[veu].size(),
-                                  entries[veu].size()));
+      throw bad_input("{}: is of another rProgram: vEU {} ran {} rTasks, expected {}", source_name, veu, out[veu].size(),
+                      entries[veu].size());
   }
   return out;
 }

@@ -156,8 +156,8 @@ Device choose_device(const std::string& name) {
     return Device::cuda;
   }
   if (!name.empty())
-    throw bad_input(fmt::format("--device '{}' is not known; known: cuda, cpu{}", printable(name),
-                                name == "gpu" ? "; did you mean 'cuda'?" : did_you_mean(name, {"cuda", "cpu"})));
+    throw bad_input("--device '{}' is not known; known: cuda, cpu{}", printable(name),
+                    name == "gpu" ? "; did you mean 'cuda'?" : did_you_mean(name, {"cuda", "cpu"}));
   if (can_use_gpu()) return Device::cuda;
   spdlog::info("{}: runs on the CPU with the stand-in for CUDA", has_gpu() ? "a GPU, but no nvcc" : "no GPU");
   return Device::cpu;

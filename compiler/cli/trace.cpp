@@ -67,7 +67,7 @@ uint64_t first_stamp(const json& lanes, std::span<const uint64_t> stamps) {
     }
   }
   if (rows * kColumns != stamps.size())
-    throw bad_input(fmt::format("the trace has {} stamps, the rProgram has {} rows of {}", stamps.size(), rows, kColumns));
+    throw bad_input("the trace has {} stamps, the rProgram has {} rows of {}", stamps.size(), rows, kColumns);
   if (first == 0) throw bad_input("the rProgram has no rTasks, hence no trace");
   return first;
 }
@@ -275,7 +275,7 @@ TraceReport trace_report(std::string_view rprogram_json, const std::vector<uint6
                                          division_text(traced, last->computed), path_text(critical_path(traced, &*last)));
     return {text, events_text(traced)};
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("the rProgram's JSON is not what tamp writes: {}", wrong.what()));
+    throw bad_input("the rProgram's JSON is not what tamp writes: {}", wrong.what());
   }
 }
 
@@ -300,7 +300,7 @@ std::vector<double> rop_times(std::string_view rprogram_json, const std::vector<
     }
     return medians;
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("the rProgram's JSON is not what tamp writes: {}", wrong.what()));
+    throw bad_input("the rProgram's JSON is not what tamp writes: {}", wrong.what());
   }
 }
 

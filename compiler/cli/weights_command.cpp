@@ -43,11 +43,10 @@ Like read_like(const std::string& path) {
   Like like{read_compiled_folder(path), {}, {}, {}};
   like.rprogram = json::parse(rprogram_json_of(like.folder), nullptr, /*allow_exceptions=*/false);
   const auto text = [&](const char* key) { return like.rprogram.value(key, json()); };
-  if (text("tamp") != std::string(version())) {
-    throw bad_input(fmt::format("{}: written by another tamp, this is {}; compile the model again", like.rprogram_path(), version()));
-  }
+  if (text("tamp") != std::string(version()))
+    throw bad_input("{}: written by another tamp, this is {}; compile the model again", like.rprogram_path(), version());
   if (!text("structure").is_string() || !text("schedule").is_object() || !like.folder.origin)
-    throw bad_input(fmt::format("{}: lacks its structure, schedule or model; compile the model again", like.rprogram_path()));
+    throw bad_input("{}: lacks its structure, schedule or model; compile the model again", like.rprogram_path());
   text("structure").get_to(like.structure);
   like.schedule = text("schedule").dump();
   return like;
@@ -122,8 +121,8 @@ RProgram program_like(const Like& like, const WeightsArguments& arguments, const
   const std::string key = schedule::key_of(prepared.graph, prepared.vdevice, prepared.setting.precision, options.batch).model;
   const json& schedule = like.rprogram.at("schedule");
   if (!schedule.contains("merges") && schedule.value("model", "") != key) {
-    throw bad_input(fmt::format("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like),
-                                difference(prepared.graph, like.rprogram)));
+    throw bad_input("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like),
+                    difference(prepared.graph, like.rprogram));
   }
   const select::Records none;
   try {
@@ -131,7 +130,7 @@ RProgram program_like(const Like& like, const WeightsArguments& arguments, const
     source = std::move(prepared.source);
     return program;
   } catch (const Error& refused) {  // for example a rKernel that does not take these values
-    throw bad_input(fmt::format("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like), refused.what()));
+    throw bad_input("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like), refused.what());
   }
 }
 
@@ -140,8 +139,8 @@ std::string vdevice_like(const Like& like, const WeightsArguments& arguments) {
   if (!arguments.vdevice.empty()) return arguments.vdevice;
   const std::vector<std::string> names = builtin_vdevices();
   if (std::find(names.begin(), names.end(), like.folder.vdevice) != names.end()) return like.folder.vdevice;
-  throw bad_input(fmt::format("{} was compiled for vDevice '{}' of a file; give it with --vdevice FILE.json", printable(arguments.like),
-                              printable(like.folder.vdevice)));
+  throw bad_input("{} was compiled for vDevice '{}' of a file; give it with --vdevice FILE.json", printable(arguments.like),
+                  printable(like.folder.vdevice));
 }
 
 CompileOptions options_like(const Like& like, const WeightsArguments& arguments) {
@@ -156,7 +155,7 @@ CompileOptions options_like(const Like& like, const WeightsArguments& arguments)
   options.frozen = frozen_values(arguments.frozen);
   for (const std::string& input : folder.origin->frozen) {
     if (!options.frozen.contains(input))
-      throw bad_input(fmt::format("{} was compiled with --freeze {}=FILE; give it again", printable(arguments.like), printable(input)));
+      throw bad_input("{} was compiled with --freeze {}=FILE; give it again", printable(arguments.like), printable(input));
   }
   options.schedule = like.rprogram_path();
   options.schedule_text = like.schedule;
@@ -172,8 +171,8 @@ void check_place(const Like& like, const std::string& output) {
   const std::optional<uint64_t> structure =
       type == fs::file_type::regular ? codegen::structure_of_weights(output) : std::optional<uint64_t>();
   if (structure && fmt::format("{:016x}", *structure) == like.structure) return;
-  throw bad_input(fmt::format("{}: is there and holds no weights for {}; move it away or give another name", printable(output),
-                              printable(like.folder.folder.string())));
+  throw bad_input("{}: is there and holds no weights for {}; move it away or give another name", printable(output),
+                  printable(like.folder.folder.string()));
 }
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -193,8 +192,8 @@ ExitCode write_weights(const WeightsArguments& arguments) {
   const RProgram program = program_like(like, arguments, options, source);
   const codegen::PackedWeights weights = codegen::pack_weights(program, emitting);
   if (fmt::format("{:016x}", weights.structure) != like.structure) {
-    throw bad_input(fmt::format("{}: does not fit {}: {}; compile it", printable(arguments.model), printable(arguments.like),
-                                difference(like, program, emitting)));
+    throw bad_input("{}: does not fit {}: {}; compile it", printable(arguments.model), printable(arguments.like),
+                    difference(like, program, emitting));
   }
   if (is_own) {
     emitting.origin = origin_of(arguments.model, source, options);
@@ -211,7 +210,7 @@ ExitCode weights_command(const WeightsArguments& arguments) {
   try {
     return write_weights(arguments);
   } catch (const json::exception& wrong) {
-    throw bad_input(fmt::format("{}: NAME.rprogram.json is not what tamp writes: {}", printable(arguments.like), printable(wrong.what())));
+    throw bad_input("{}: NAME.rprogram.json is not what tamp writes: {}", printable(arguments.like), printable(wrong.what()));
   }
 }
 

@@ -1,7 +1,5 @@
 #include "compiler/frontend/attention.h"
 
-#include <fmt/format.h>
-
 #include <tuple>
 
 #include "compiler/support/text.h"
@@ -17,11 +15,11 @@ TensorId bias_of(NodeImport& n, TensorId kept, float otherwise, DType dtype) {
 TensorId take_rows(NodeImport& n, TensorId table, TensorId ids, const char* table_name) {
   const Shape shape = n.shape(table);
   if (shape.size() != 2 || shape[0] < 1)
-    throw n.bad(fmt::format("input {} has shape {}, expected [rows,size] with at least one row", table_name, shape_text(shape)));
+    throw n.bad("input {} has shape {}, expected [rows,size] with at least one row", table_name, shape_text(shape));
   if (n.dtype(ids) != DType::i64 && n.dtype(ids) != DType::i32)
-    throw n.bad(fmt::format("indices into input {} are {}, expected i32 or i64", table_name, name_of(n.dtype(ids))));
+    throw n.bad("indices into input {} are {}, expected i32 or i64", table_name, name_of(n.dtype(ids)));
   for (const int64_t id : n.is_constant(ids) ? n.flat_ints(ids) : Ints()) {
-    if (id < 0 || id >= shape[0]) throw n.bad(fmt::format("index {} is outside the {} rows of input {}", id, shape[0], table_name));
+    if (id < 0 || id >= shape[0]) throw n.bad("index {} is outside the {} rows of input {}", id, shape[0], table_name);
   }
   return n.add(Gather{0}, {table, ids});
 }
@@ -43,8 +41,7 @@ int64_t past_keys(NodeImport& n, size_t key, size_t value, TensorId k, TensorId 
   for (const auto& [past, fresh, name] : {std::tuple{n.in(key), k, "past_key"}, std::tuple{n.in(value), v, "past_value"}}) {
     Shape expected = n.shape(fresh);
     expected[2] = count;
-    if (n.shape(past) != expected)
-      throw n.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n.shape(past)), shape_text(expected)));
+    if (n.shape(past) != expected) throw n.bad("input {} has shape {}, expected {}", name, shape_text(n.shape(past)), shape_text(expected));
     n.expect_same_dtype({past, fresh});
   }
   return count;

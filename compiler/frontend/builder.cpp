@@ -43,13 +43,10 @@ TensorId Builder::add_value(const std::string& name, ops::Value value) {
 }
 
 void Builder::charge(int64_t bytes, const std::string& where) {
-  if (bytes > kFoldTensorBytes) {
-    throw bad_input(
-        fmt::format("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes)));
-  }
-  if (folded_bytes_ + bytes > kFoldTotalBytes) {
-    throw bad_input(fmt::format("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes)));
-  }
+  if (bytes > kFoldTensorBytes)
+    throw bad_input("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes));
+  if (folded_bytes_ + bytes > kFoldTotalBytes)
+    throw bad_input("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes));
   folded_bytes_ += bytes;
 }
 
@@ -88,7 +85,7 @@ std::vector<ops::TensorType> Builder::infer(const Request& request) const {
   }
   for (const ops::TensorType& type : types) {
     const std::string limit = shape_limit(type.shape);
-    if (!limit.empty()) throw unsupported(fmt::format("{}: the result {}", request.where, limit));
+    if (!limit.empty()) throw unsupported("{}: the result {}", request.where, limit);
   }
   return types;
 }
@@ -138,8 +135,8 @@ std::vector<TensorId> Builder::emit_in_f32(Request request, DType dtype) {
     if (const std::optional<TensorId> lowered = lower_f64(*this, request)) return {*lowered};
   }
   if (!fits_f32(request.attrs, dtype)) {
-    throw unsupported(fmt::format("{}: {} of {} at run time, supported: f32, f16, bf16; export the model in float32", request.where,
-                                  name_of(request.attrs), name_of(dtype)));
+    throw unsupported("{}: {} of {} at run time, supported: f32, f16, bf16; export the model in float32", request.where,
+                      name_of(request.attrs), name_of(dtype));
   }
   for (TensorId& id : request.inputs) {
     if (id.valid() && graph.tensor(id).dtype == dtype) id = cast(request, id, DType::f32);
@@ -153,8 +150,8 @@ std::vector<TensorId> Builder::emit_in_f32(Request request, DType dtype) {
 std::vector<TensorId> Builder::emit_all(Request request) {
   for (const TensorId id : request.inputs) {
     if (may_read_padded || !padded.contains(id)) continue;
-    throw unsupported(fmt::format("{}: how many entries '{}' has is known only at run time, supported: as an output of the model",
-                                  request.where, printable(graph.tensor(id).name)));
+    throw unsupported("{}: how many entries '{}' has is known only at run time, supported: as an output of the model", request.where,
+                      printable(graph.tensor(id).name));
   }
   const Types types = infer(request);
   const bool all_constant =
@@ -164,9 +161,8 @@ std::vector<TensorId> Builder::emit_all(Request request) {
 
   const auto& [dtype, shape] = types.at(0);
   if (all_constant && known && dtype != DType::f32 && dtype != DType::boolean) {
-    throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)",
-                                request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes),
-                                bytes_text(kFoldTotalBytes)));
+    throw bad_input("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)",
+                    request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes));
   }
   if (const std::optional<TensorId> lowered = types.size() == 1 ? lower_rank(*this, request, shape) : std::nullopt) return {*lowered};
   if (dtype != DType::f32 && ops::is_f32_only(request.attrs, dtype)) return emit_in_f32(std::move(request), dtype);

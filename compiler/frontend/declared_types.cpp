@@ -53,13 +53,12 @@ std::string dims_text(const DeclaredType& type) {
 }
 
 std::optional<Shape> DimBinding::bind(const DeclaredType& type, const std::string& where) {
-  if (!type.dims) throw bad_input(fmt::format("{} has no shape", where));
-  if (type.dims->size() > kMaxRank)
-    throw unsupported(fmt::format("{} has {} dimensions, supported: up to {}", where, type.dims->size(), kMaxRank));
+  if (!type.dims) throw bad_input("{} has no shape", where);
+  if (type.dims->size() > kMaxRank) throw unsupported("{} has {} dimensions, supported: up to {}", where, type.dims->size(), kMaxRank);
   Shape shape;
   bool complete = true;
   for (const DeclaredDim& dim : *type.dims) {
-    if (dim.symbol.empty() && dim.extent < 0) throw bad_input(fmt::format("{} has shape {}: negative extent", where, dims_text(type)));
+    if (dim.symbol.empty() && dim.extent < 0) throw bad_input("{} has shape {}: negative extent", where, dims_text(type));
     if (dim.symbol.empty()) {
       shape.push_back(dim.extent);
       continue;
@@ -83,7 +82,7 @@ void DimBinding::bind_to(const DeclaredType& type, const Shape& shape, const std
     }
     bind_symbol(dim.symbol, shape[d], fmt::format("{}, frozen to a value of shape {},", where, shape_text(shape)));
   }
-  if (!fits) throw bad_input(fmt::format("{} has shape {}, the value that it is frozen to {}", where, dims_text(type), shape_text(shape)));
+  if (!fits) throw bad_input("{} has shape {}, the value that it is frozen to {}", where, dims_text(type), shape_text(shape));
 }
 
 void DimBinding::bind_symbol(const std::string& symbol, int64_t extent, const std::string& why) {
@@ -91,7 +90,7 @@ void DimBinding::bind_symbol(const std::string& symbol, int64_t extent, const st
   const auto [entry, is_new] = dims_.emplace(symbol, extent);
   if (is_new) by_other_options_.insert(symbol);
   if (entry->second == extent) return;
-  throw bad_input(fmt::format("{} makes dimension {} {}, elsewhere it is {}", why, printable(symbol, 40), extent, entry->second));
+  throw bad_input("{} makes dimension {} {}, elsewhere it is {}", why, printable(symbol, 40), extent, entry->second);
 }
 
 void DimBinding::check_names() const {
@@ -99,11 +98,11 @@ void DimBinding::check_names() const {
   for (const std::string& symbol : symbols_) all.push_back(printable(symbol, 40));
   for (const auto& [name, value] : dims_) {
     if (!seen_.contains(name)) {
-      throw bad_input(fmt::format("{}: --dim {}: no input has a dimension of that name; symbolic dimensions: {}", file_, printable(name),
-                                  all.empty() ? "none" : join(all, ", ")));
+      throw bad_input("{}: --dim {}: no input has a dimension of that name; symbolic dimensions: {}", file_, printable(name),
+                      all.empty() ? "none" : join(all, ", "));
     }
     if (value < 1 && !by_other_options_.contains(name))
-      throw bad_input(fmt::format("{}: --dim {}={}: must be at least 1", file_, printable(name), value));
+      throw bad_input("{}: --dim {}={}: must be at least 1", file_, printable(name), value);
   }
 }
 

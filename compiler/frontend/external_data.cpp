@@ -37,16 +37,13 @@ int64_t parse_count(const std::string& key, const std::string& text, const std::
   int64_t value = -1;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || text.empty() || value < 0) {
-    throw bad_input(fmt::format("{}: external data: {} is '{}', expected a whole number of bytes", where, key, printable(text)));
-  }
+  if (error != std::errc() || stop != end || text.empty() || value < 0)
+    throw bad_input("{}: external data: {} is '{}', expected a whole number of bytes", where, key, printable(text));
   return value;
 }
 
 std::vector<std::string> components_of(const std::string& location, const std::string& where) {
-  const auto refuse = [&](const char* why) {
-    return bad_input(fmt::format("{}: external data: location '{}' {}", where, printable(location), why));
-  };
+  const auto refuse = [&](const char* why) { return bad_input("{}: external data: location '{}' {}", where, printable(location), why); };
   if (location.empty()) throw refuse("is empty");
   if (location.find('\0') != std::string::npos) throw refuse("holds a NUL byte");
   if (location.find('\\') != std::string::npos) throw refuse("holds a backslash");
@@ -65,12 +62,11 @@ Reference parse_reference(const onnx::TensorProto& tensor, const std::string& wh
   std::map<std::string, std::string> entries;
   for (const auto& entry : tensor.external_data()) {
     const std::string& key = entry.key();
-    if (key != "location" && key != "offset" && key != "length" && key != "checksum") {
-      throw bad_input(fmt::format("{}: external data: unknown key '{}'", where, printable(key)));
-    }
-    if (!entries.emplace(key, entry.value()).second) throw bad_input(fmt::format("{}: external data: key '{}' twice", where, key));
+    if (key != "location" && key != "offset" && key != "length" && key != "checksum")
+      throw bad_input("{}: external data: unknown key '{}'", where, printable(key));
+    if (!entries.emplace(key, entry.value()).second) throw bad_input("{}: external data: key '{}' twice", where, key);
   }
-  if (!entries.contains("location")) throw bad_input(fmt::format("{}: external data without a location", where));
+  if (!entries.contains("location")) throw bad_input("{}: external data without a location", where);
   Reference reference;
   reference.location = entries["location"];
   if (entries.contains("offset")) reference.offset = parse_count("offset", entries["offset"], where);
@@ -108,27 +104,23 @@ void read_fully(int fd, Bytes& bytes, int64_t offset, const std::string& what) {
   while (done < bytes.size()) {
     const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw bad_input(fmt::format("{}: cannot be read: {}", what, got == 0 ? "it shrank" : std::strerror(errno)));
+    if (got <= 0) throw bad_input("{}: cannot be read: {}", what, got == 0 ? "it shrank" : std::strerror(errno));
     done += static_cast<size_t>(got);
   }
 }
 
 void check_file(int fd, const Reference& reference, int64_t expected_bytes, const std::string& what) {
   struct stat info = {};
-  if (fstat(fd, &info) != 0) throw bad_input(fmt::format("{}: {}", what, std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) throw bad_input(fmt::format("{}: not a regular file", what));
-  if (info.st_nlink != 1) throw bad_input(fmt::format("{}: has {} hard links, expected one", what, info.st_nlink));
-  if (reference.offset > info.st_size) {
-    throw bad_input(fmt::format("{}: offset {} is beyond its {} bytes", what, reference.offset, info.st_size));
-  }
+  if (fstat(fd, &info) != 0) throw bad_input("{}: {}", what, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) throw bad_input("{}: not a regular file", what);
+  if (info.st_nlink != 1) throw bad_input("{}: has {} hard links, expected one", what, info.st_nlink);
+  if (reference.offset > info.st_size) throw bad_input("{}: offset {} is beyond its {} bytes", what, reference.offset, info.st_size);
   const int64_t available = info.st_size - reference.offset;  // cannot overflow: both are non-negative
   const int64_t length = reference.length.value_or(available);
-  if (length != expected_bytes) {
-    throw bad_input(fmt::format("{}: {} bytes are given, the tensor's shape and type need {}", what, length, expected_bytes));
-  }
-  if (length > available) {
-    throw bad_input(fmt::format("{}: {} bytes from offset {} end beyond its {} bytes", what, length, reference.offset, info.st_size));
-  }
+  if (length != expected_bytes)
+    throw bad_input("{}: {} bytes are given, the tensor's shape and type need {}", what, length, expected_bytes);
+  if (length > available)
+    throw bad_input("{}: {} bytes from offset {} end beyond its {} bytes", what, length, reference.offset, info.st_size);
 }
 
 }  // namespace
@@ -140,12 +132,12 @@ Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& fol
   const std::string what = fmt::format("{}: external data file '{}'", where, printable(reference.location));
 
   const FileDescriptor base(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (base.fd < 0) throw bad_input(fmt::format("{}: cannot open the model's folder: {}", where, std::strerror(errno)));
+  if (base.fd < 0) throw bad_input("{}: cannot open the model's folder: {}", where, std::strerror(errno));
   const FileDescriptor file(open_beneath(base.fd, components));
   if (file.fd < 0) {
     const int error = errno;
     const bool link = error == ELOOP || error == EXDEV;
-    throw bad_input(fmt::format("{}: {}", what, link ? "a symbolic link is on its path, which is refused" : std::strerror(error)));
+    throw bad_input("{}: {}", what, link ? "a symbolic link is on its path, which is refused" : std::strerror(error));
   }
   check_file(file.fd, reference, expected_bytes, what);
   Bytes bytes;

@@ -71,8 +71,8 @@ class Deeper {
 void expect_tensors(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, const std::string& where) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].valid() || !builder.sequences.contains(inputs[i])) continue;
-    throw unsupported(fmt::format("{}: input {} ('{}') is a sequence, supported: a tensor; of sequences SequenceAt and its like", where, i,
-                                  printable(node.inputs[i])));
+    throw unsupported("{}: input {} ('{}') is a sequence, supported: a tensor; of sequences SequenceAt and its like", where, i,
+                      printable(node.inputs[i]));
   }
 }
 
@@ -107,8 +107,8 @@ Node GraphImport::read(onnx::NodeProto& proto, size_t index, const OpChoice& cho
   if (function) {
     function_bytes_ += static_cast<int64_t>(function->ByteSizeLong());
     if (function_bytes_ > kMaxFunctionBytes) {
-      throw unsupported(fmt::format("{}: the bodies of all calls of functions come to more than {}, which is the limit", where,
-                                    bytes_text(kMaxFunctionBytes)));
+      throw unsupported("{}: the bodies of all calls of functions come to more than {}, which is the limit", where,
+                        bytes_text(kMaxFunctionBytes));
     }
     node = read_call(*function, proto, index, opset_, where);
   } else {
@@ -170,7 +170,7 @@ void GraphImport::read_body(Subgraph& body, const Place& place) {
     const OpRow* row = nullptr;
     Node node;
     refusals_.collect(where, proto, place.top_node, [&] {
-      if (!choice.row) throw unsupported(fmt::format("{}: {}", where, choice.refusal));
+      if (!choice.row) throw unsupported("{}: {}", where, choice.refusal);
       node = read(proto, i, choice, where);
       row = choice.row;
     });
@@ -184,9 +184,8 @@ void GraphImport::read_body(Subgraph& body, const Place& place) {
 
 void GraphImport::bind_inputs(const Subgraph& body, const std::vector<TensorId>& inputs, const Place& place, Scope& scope) const {
   const onnx::GraphProto& graph = *body.proto;
-  if (graph.input_size() != static_cast<int>(inputs.size())) {
-    throw bad_input(fmt::format("{}: has {} inputs, expected {}", place.where, graph.input_size(), inputs.size()));
-  }
+  if (graph.input_size() != static_cast<int>(inputs.size()))
+    throw bad_input("{}: has {} inputs, expected {}", place.where, graph.input_size(), inputs.size());
   for (const auto& [name, id] : body.constants) scope.values[name] = id;
   for (size_t i = 0; i < inputs.size(); ++i) scope.values[graph.input(static_cast<int>(i)).name()] = inputs[i];
 }
@@ -198,11 +197,10 @@ std::vector<TensorId> GraphImport::import_call(Subgraph& body, const std::vector
   for (const onnx::FunctionProto* caller : calls_) chain.push_back(name_of_function(*caller));
   if (std::find(calls_.begin(), calls_.end(), function) != calls_.end()) {
     chain.push_back(name_of_function(*function));
-    throw unsupported(
-        fmt::format("{}: calls itself ({}), which never ends; supported: functions without recursion", place.where, join(chain, " -> ")));
+    throw unsupported("{}: calls itself ({}), which never ends; supported: functions without recursion", place.where, join(chain, " -> "));
   }
   if (calls_.size() >= kMaxFunctionDepth)
-    throw unsupported(fmt::format("{}: calls of functions nest deeper than {}, which is the limit", place.where, kMaxFunctionDepth));
+    throw unsupported("{}: calls of functions nest deeper than {}, which is the limit", place.where, kMaxFunctionDepth);
   const int64_t caller_opset = opset_;
   struct Return {
     GraphImport& import;
@@ -222,7 +220,7 @@ std::vector<TensorId> GraphImport::import_call(Subgraph& body, const std::vector
 std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place,
                                                const Scope& outer) {
   if (depth_ >= kMaxBodyDepth)
-    throw unsupported(fmt::format("{}: functions and control flow nest deeper than {}, which is the limit", place.where, kMaxBodyDepth));
+    throw unsupported("{}: functions and control flow nest deeper than {}, which is the limit", place.where, kMaxBodyDepth);
   const Deeper deeper(depth_);
   const size_t refused_before = refusals_.lines.size();
   read_body(body, place);
@@ -230,7 +228,7 @@ std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector
   if (unrolled_ > kMaxUnrolledNodes) {
     const char* what = body.is_function() ? "the bodies of functions come" : "control flow unrolls";
     const char* advice = body.is_function() ? "" : "; give fewer iterations";
-    throw unsupported(fmt::format("{}: {} to more than {} nodes, which is the limit{}", place.where, what, kMaxUnrolledNodes, advice));
+    throw unsupported("{}: {} to more than {} nodes, which is the limit{}", place.where, what, kMaxUnrolledNodes, advice);
   }
   Scope scope{&outer, {}};
   bind_inputs(body, inputs, place, scope);
@@ -247,7 +245,7 @@ std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector
   std::vector<TensorId> results;
   for (const auto& output : body.proto->output()) {
     const TensorId* id = scope.find(output.name());
-    if (!id) throw bad_input(fmt::format("{}: output '{}' is made by no node", place.where, printable(output.name())));
+    if (!id) throw bad_input("{}: output '{}' is made by no node", place.where, printable(output.name()));
     if (!id->valid()) throw AlreadyRefused();
     results.push_back(*id);
   }

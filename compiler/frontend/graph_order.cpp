@@ -56,7 +56,7 @@ class Wiring {
     for (size_t i = 0; i < nodes(); ++i) add_results(i);
     connect();
     std::vector<size_t> sorted = sort();
-    if (sorted.size() < nodes()) throw bad_input(fmt::format("{}: the graph has a cycle: {}", where_, cycle_text()));
+    if (sorted.size() < nodes()) throw bad_input("{}: the graph has a cycle: {}", where_, cycle_text());
     return sorted;
   }
 
@@ -72,17 +72,15 @@ class Wiring {
 
   void add_given() {
     for (const auto& input : graph_.input()) {
-      if (input.name().empty()) throw bad_input(fmt::format("{}: a graph input has no name", where_));
-      if (!maker_.emplace(input.name(), kGiven).second) {
-        throw bad_input(fmt::format("{}: two graph inputs are named '{}'", where_, printable(input.name())));
-      }
+      if (input.name().empty()) throw bad_input("{}: a graph input has no name", where_);
+      if (!maker_.emplace(input.name(), kGiven).second)
+        throw bad_input("{}: two graph inputs are named '{}'", where_, printable(input.name()));
     }
     std::unordered_map<std::string_view, int> initializers;  // may repeat an input, but not each other
     for (const auto& initializer : graph_.initializer()) {
-      if (initializer.name().empty()) throw bad_input(fmt::format("{}: an initializer has no name", where_));
-      if (++initializers[initializer.name()] > 1) {
-        throw bad_input(fmt::format("{}: two initializers are named '{}'", where_, printable(initializer.name())));
-      }
+      if (initializer.name().empty()) throw bad_input("{}: an initializer has no name", where_);
+      if (++initializers[initializer.name()] > 1)
+        throw bad_input("{}: two initializers are named '{}'", where_, printable(initializer.name()));
       maker_.emplace(initializer.name(), kGiven);
     }
   }
@@ -93,7 +91,7 @@ class Wiring {
       const auto [found, fresh] = maker_.emplace(name, static_cast<int64_t>(i));
       if (fresh) continue;
       const std::string other = found->second == kGiven ? "a graph input or initializer" : fmt::format("node #{}", found->second);
-      throw bad_input(fmt::format("{}: makes '{}', which {} makes too", text(i), printable(name), other));
+      throw bad_input("{}: makes '{}', which {} makes too", text(i), printable(name), other);
     }
   }
 
@@ -103,9 +101,8 @@ class Wiring {
     for (size_t i = 0; i < nodes(); ++i) {
       for (const std::string_view name : operands(i)) {
         const auto found = maker_.find(name);
-        if (found == maker_.end() && !is_body_) {
-          throw bad_input(fmt::format("{}: reads '{}', which is no input, no initializer, and made by no node", text(i), printable(name)));
-        }
+        if (found == maker_.end() && !is_body_)
+          throw bad_input("{}: reads '{}', which is no input, no initializer, and made by no node", text(i), printable(name));
         if (found == maker_.end() || found->second == kGiven) continue;
         readers_[static_cast<size_t>(found->second)].push_back(i);
         ++missing_[i];

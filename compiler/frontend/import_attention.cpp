@@ -3,8 +3,6 @@
 // Odd: a query that may look at no key at all gives zeros, not NaN. Whether there can be one is known where all masks are constants;
 // otherwise the weights are selected once more after the Softmax. In one place the versions' texts changed without a new version: softcap
 // comes before the mask, as the text says today (behind the mask, softcap would make a masked key's score finite).
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,9 +38,9 @@ class Attention {
     is_causal_ = n_.attr_flag("is_causal", false);
     options_.softcap = n_.attr_float("softcap", 0);
     if (!(options_.softcap >= 0) || std::isinf(options_.softcap))
-      throw n_.bad(fmt::format("attribute 'softcap' is {}, expected a finite number that is not negative", options_.softcap));
+      throw n_.bad("attribute 'softcap' is {}, expected a finite number that is not negative", options_.softcap);
     const int64_t mode = n_.attr_int("qk_matmul_output_mode", 0);
-    if (mode < 0 || mode > 3) throw n_.bad(fmt::format("attribute 'qk_matmul_output_mode' is {}, expected 0 to 3", mode));
+    if (mode < 0 || mode > 3) throw n_.bad("attribute 'qk_matmul_output_mode' is {}, expected 0 to 3", mode);
     mode_ = static_cast<size_t>(mode);
     if (n_.version() >= 25) {
       left_ = window("left_window_size");
@@ -51,13 +49,13 @@ class Attention {
     const std::optional<int64_t> precision = n_.find_int("softmax_precision");
     if (!precision) return;
     const std::optional<DType> type = dtype_of_onnx(*precision >= 0 && *precision < 1000 ? static_cast<int>(*precision) : 999);
-    if (!type || !is_float(*type)) throw n_.bad(fmt::format("attribute 'softmax_precision' is {}, expected a type of floats", *precision));
+    if (!type || !is_float(*type)) throw n_.bad("attribute 'softmax_precision' is {}, expected a type of floats", *precision);
     options_.softmax_type = type;
   }
 
   int64_t window(const char* name) {
     const int64_t size = n_.attr_int(name, -1);
-    if (size < -1 || size > kMaxElements) throw n_.bad(fmt::format("attribute '{}' is {}, expected -1 or a number of keys", name, size));
+    if (size < -1 || size > kMaxElements) throw n_.bad("attribute '{}' is {}, expected -1 or a number of keys", name, size);
     return size;
   }
 
@@ -66,15 +64,15 @@ class Attention {
     const std::optional<int64_t> given = n_.find_int(attribute);
     const Shape shape = n_.shape(n_.in(input));
     if (!is_flat_) {
-      if (given && n_.version() >= 25) throw n_.bad(fmt::format("attribute '{}' is given, but the operands have 4 dimensions", attribute));
+      if (given && n_.version() >= 25) throw n_.bad("attribute '{}' is given, but the operands have 4 dimensions", attribute);
       if (given && *given != shape[1])
-        throw n_.bad(fmt::format("attribute '{}' is {}, input {} has shape {}", attribute, *given, name, shape_text(shape)));
+        throw n_.bad("attribute '{}' is {}, input {} has shape {}", attribute, *given, name, shape_text(shape));
       return shape[1];
     }
-    if (!given) throw n_.bad(fmt::format("attribute '{}' is missing, which operands of 3 dimensions need", attribute));
+    if (!given) throw n_.bad("attribute '{}' is missing, which operands of 3 dimensions need", attribute);
     if (*given < 1 || shape[2] % *given != 0) {
-      throw n_.bad(fmt::format("attribute '{}' is {}, which does not divide the last extent of input {} of shape {}", attribute, *given,
-                               name, shape_text(shape)));
+      throw n_.bad("attribute '{}' is {}, which does not divide the last extent of input {} of shape {}", attribute, *given, name,
+                   shape_text(shape));
     }
     return *given;
   }
@@ -85,8 +83,8 @@ class Attention {
     const size_t rank = n_.shape(n_.in(kQ)).size();
     for (const size_t i : {kQ, kK, kV}) {
       if ((rank == 3 || rank == 4) && n_.shape(n_.in(i)).size() == rank) continue;
-      throw n_.bad(fmt::format("inputs Q, K, V have shapes {}, {}, {}, expected 3 or 4 dimensions each", shape_text(n_.shape(n_.in(kQ))),
-                               shape_text(n_.shape(n_.in(kK))), shape_text(n_.shape(n_.in(kV)))));
+      throw n_.bad("inputs Q, K, V have shapes {}, {}, {}, expected 3 or 4 dimensions each", shape_text(n_.shape(n_.in(kQ))),
+                   shape_text(n_.shape(n_.in(kK))), shape_text(n_.shape(n_.in(kV))));
     }
     is_flat_ = rank == 3;
     const int64_t q_heads = heads("q_num_heads", kQ, "Q"), kv_heads = heads("kv_num_heads", kK, "K");
@@ -94,16 +92,16 @@ class Attention {
     k_ = is_flat_ ? split_heads(n_, n_.in(kK), kv_heads) : n_.in(kK);
     const TensorId v = n_.in(kV);
     if (is_flat_ && n_.shape(v)[2] % kv_heads != 0) {
-      throw n_.bad(fmt::format("attribute 'kv_num_heads' is {}, which does not divide the last extent of input V of shape {}", kv_heads,
-                               shape_text(n_.shape(v))));
+      throw n_.bad("attribute 'kv_num_heads' is {}, which does not divide the last extent of input V of shape {}", kv_heads,
+                   shape_text(n_.shape(v)));
     }
     v_ = is_flat_ ? split_heads(n_, v, kv_heads) : v;
     const Shape q = n_.shape(q_), k = n_.shape(k_), values = n_.shape(v_);
     if (k[0] != q[0] || k[3] != q[3] || values[0] != k[0] || values[1] != k[1] || values[2] != k[2]) {
-      throw n_.bad(fmt::format("by heads, Q has shape {}, K {}, V {}: batch, heads, length, or size do not fit", shape_text(q),
-                               shape_text(k), shape_text(values)));
+      throw n_.bad("by heads, Q has shape {}, K {}, V {}: batch, heads, length, or size do not fit", shape_text(q), shape_text(k),
+                   shape_text(values));
     }
-    if (k[1] < 1 || q[1] % k[1] != 0) throw n_.bad(fmt::format("{} heads of Q do not share {} heads of K and V evenly", q[1], k[1]));
+    if (k[1] < 1 || q[1] % k[1] != 0) throw n_.bad("{} heads of Q do not share {} heads of K and V evenly", q[1], k[1]);
     past_ = append_past(n_, kPastKey, kPastValue, k_, v_);
     if (n_.has(kPastKey) && n_.has(kLengths)) throw n_.bad("input nonpad_kv_seqlen is given together with past_key");
     if (k[2] + past_ < 1) throw n_.refuse("there are no keys, supported: at least one");
@@ -141,8 +139,8 @@ class Attention {
     const TensorId given = n_.in(kLengths);
     const int64_t batch = n_.shape(q_)[0];
     if (n_.dtype(given) != DType::i64 || n_.shape(given) != Shape{batch})
-      throw n_.bad(fmt::format("input nonpad_kv_seqlen is {}{}, expected i64{}", name_of(n_.dtype(given)), shape_text(n_.shape(given)),
-                               shape_text({batch})));
+      throw n_.bad("input nonpad_kv_seqlen is {}{}, expected i64{}", name_of(n_.dtype(given)), shape_text(n_.shape(given)),
+                   shape_text({batch}));
     const TensorId lengths = n_.reshape(given, {batch, 1, 1, 1}), key = numbers(keys(), {1, 1, 1, keys()});
     TensorId kept = n_.elementwise(ElementwiseOp::less, {key, lengths});
     if (!has_window()) return kept;
@@ -163,23 +161,21 @@ class Attention {
     Shape shape = n_.shape(mask);
     const Shape scores = {n_.shape(q_)[0], n_.shape(q_)[1], queries(), keys()};
     const bool is_bool = n_.dtype(mask) == DType::boolean;
-    if (!is_bool && !is_float(n_.dtype(mask)))
-      throw n_.bad(fmt::format("input attn_mask is {}, expected bool or floats", name_of(n_.dtype(mask))));
+    if (!is_bool && !is_float(n_.dtype(mask))) throw n_.bad("input attn_mask is {}, expected bool or floats", name_of(n_.dtype(mask)));
     bool fits = shape.size() >= 1 && shape.size() <= 4 && (shape.back() <= keys());
     for (size_t d = 0; fits && d + 1 < shape.size(); ++d) {
       const int64_t extent = scores[d + 4 - shape.size()];
       fits = shape[d] == 1 || shape[d] == extent;
     }
-    if (!fits)
-      throw n_.bad(fmt::format("input attn_mask has shape {}, which does not broadcast to {}", shape_text(shape), shape_text(scores)));
+    if (!fits) throw n_.bad("input attn_mask has shape {}, which does not broadcast to {}", shape_text(shape), shape_text(scores));
     shape.insert(shape.begin(), 4 - shape.size(), 1);
     mask = n_.reshape(mask, shape);
     if (shape[3] == keys()) return mask;
     if (shape[3] == 1)
       throw n_.refuse(
-          fmt::format("input attn_mask has shape {}: its last extent is 1 and there are {} keys, which may mean that it is "
-                      "repeated or that it ends there; supported: an extent for each key",
-                      shape_text(shape), keys()));
+          "input attn_mask has shape {}: its last extent is 1 and there are {} keys, which may mean that it is "
+          "repeated or that it ends there; supported: an extent for each key",
+          shape_text(shape), keys());
     Shape rest = shape;
     rest[3] = keys() - shape[3];
     const TensorId masked = is_bool ? n_.constant_bool(false) : scalar_of(n_, -kInfinity, n_.dtype(mask));
@@ -263,16 +259,14 @@ void import_rotary_embedding(NodeImport& n) {
   const TensorId given = n.in(0);
   n.expect_float({given, n.in(1), n.in(2)});
   const Shape shape = n.shape(given);
-  if (shape.size() != 3 && shape.size() != 4)
-    throw n.bad(fmt::format("input X has shape {}, expected 3 or 4 dimensions", shape_text(shape)));
+  if (shape.size() != 3 && shape.size() != 4) throw n.bad("input X has shape {}, expected 3 or 4 dimensions", shape_text(shape));
   const bool is_flat = shape.size() == 3;
   const std::optional<int64_t> heads = n.find_int("num_heads");
   TensorId x = given;
   if (is_flat) {
     if (!heads) throw n.bad("attribute 'num_heads' is missing, which an X of 3 dimensions needs");
     if (*heads < 1 || shape[2] % *heads != 0)
-      throw n.bad(
-          fmt::format("attribute 'num_heads' is {}, which does not divide the last extent of X of shape {}", *heads, shape_text(shape)));
+      throw n.bad("attribute 'num_heads' is {}, which does not divide the last extent of X of shape {}", *heads, shape_text(shape));
     x = n.reshape(given, {shape[0], shape[1], *heads, shape[2] / *heads});
   }
   const int64_t batch = shape[0], length = is_flat ? shape[1] : shape[2], head_size = n.shape(x)[3];
@@ -280,22 +274,21 @@ void import_rotary_embedding(NodeImport& n) {
   rotary.interleaved = n.attr_flag("interleaved", false);
   rotary.size = n.attr_int("rotary_embedding_dim", 0);
   if (rotary.size == 0) rotary.size = head_size;
-  if (rotary.size < 2 || rotary.size > head_size || rotary.size % 2 != 0) {
-    throw n.bad(fmt::format("{} elements of each head are rotated, expected an even number up to the head's {}", rotary.size, head_size));
-  }
+  if (rotary.size < 2 || rotary.size > head_size || rotary.size % 2 != 0)
+    throw n.bad("{} elements of each head are rotated, expected an even number up to the head's {}", rotary.size, head_size);
   const auto cache = [&](size_t input, const char* name) {
     TensorId angles = n.in(input);
     const Shape found = n.shape(angles);
     if (n.has(3)) {
       const TensorId ids = n.in(3);
       if (n.shape(ids) != Shape{batch, length} || (n.dtype(ids) != DType::i64 && n.dtype(ids) != DType::i32))
-        throw n.bad(fmt::format("input position_ids is {}{}, expected i64{}", name_of(n.dtype(ids)), shape_text(n.shape(ids)),
-                                shape_text({batch, length})));
+        throw n.bad("input position_ids is {}{}, expected i64{}", name_of(n.dtype(ids)), shape_text(n.shape(ids)),
+                    shape_text({batch, length}));
       if (found.size() != 2 || found[1] != rotary.size / 2)
-        throw n.bad(fmt::format("input {} has shape {}, expected [positions,{}]", name, shape_text(found), rotary.size / 2));
+        throw n.bad("input {} has shape {}, expected [positions,{}]", name, shape_text(found), rotary.size / 2);
       angles = take_rows(n, angles, ids, name);
     } else if (found != Shape{batch, length, rotary.size / 2}) {
-      throw n.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(found), shape_text({batch, length, rotary.size / 2})));
+      throw n.bad("input {} has shape {}, expected {}", name, shape_text(found), shape_text({batch, length, rotary.size / 2}));
     }
     return n.reshape(angles, is_flat ? Shape{batch, length, 1, rotary.size / 2} : Shape{batch, 1, length, rotary.size / 2});
   };
@@ -309,16 +302,15 @@ void import_ms_rotary_embedding(NodeImport& n) {
   enum : size_t { kX, kPositions, kCosine, kSine };
   n.expect_float({n.in(kX), n.in(kCosine), n.in(kSine)});
   if (n.attr_flag("is_packed_batching", false)) throw n.refuse("attribute 'is_packed_batching' is 1, supported: 0");
-  if (const float scale = n.attr_float("scale", 1); scale != 1) throw n.refuse(fmt::format("attribute 'scale' is {}, supported: 1", scale));
+  if (const float scale = n.attr_float("scale", 1); scale != 1) throw n.refuse("attribute 'scale' is {}, supported: 1", scale);
   const Shape shape = n.shape(n.in(kX)), cosine = n.shape(n.in(kCosine)), sine = n.shape(n.in(kSine)), ids = n.shape(n.in(kPositions));
-  if (shape.size() != 3 && shape.size() != 4) throw n.bad(fmt::format("input has shape {}, expected 3 or 4 dimensions", shape_text(shape)));
+  if (shape.size() != 3 && shape.size() != 4) throw n.bad("input has shape {}, expected 3 or 4 dimensions", shape_text(shape));
   if (cosine.size() != 2 || sine != cosine || cosine[1] < 1)
-    throw n.bad(fmt::format("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half]", shape_text(cosine),
-                            shape_text(sine)));
+    throw n.bad("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half]", shape_text(cosine), shape_text(sine));
   const Rotary rotary{n.attr_flag("interleaved", false), 2 * cosine[1]};
   const int64_t given = n.attr_int("rotary_embedding_dim", 0), heads = n.attr_int("num_heads", 0);
   if (given > 0 && given != rotary.size)
-    throw n.bad(fmt::format("attribute 'rotary_embedding_dim' is {}, input cos_cache has shape {}", given, shape_text(cosine)));
+    throw n.bad("attribute 'rotary_embedding_dim' is {}, input cos_cache has shape {}", given, shape_text(cosine));
   const bool is_flat = shape.size() == 3;
   const int64_t batch = shape[0], length = is_flat ? shape[1] : shape[2];
   TensorId x = n.in(kX);
@@ -326,11 +318,10 @@ void import_ms_rotary_embedding(NodeImport& n) {
     if (given > 0 && heads < 1) throw n.bad("attribute 'num_heads' is missing, which 'rotary_embedding_dim' needs");
     const int64_t size = heads > 0 ? shape[2] / heads : rotary.size;
     if (shape[2] % size != 0 || (heads > 0 && shape[2] != heads * size))
-      throw n.bad(fmt::format("the last extent of input of shape {} does not divide into heads", shape_text(shape)));
+      throw n.bad("the last extent of input of shape {} does not divide into heads", shape_text(shape));
     x = n.reshape(x, {batch, length, shape[2] / size, size});
   }
-  if (rotary.size > n.shape(x)[3])
-    throw n.bad(fmt::format("{} elements of each head are rotated, the head has {}", rotary.size, n.shape(x)[3]));
+  if (rotary.size > n.shape(x)[3]) throw n.bad("{} elements of each head are rotated, the head has {}", rotary.size, n.shape(x)[3]);
   // One position is that of the first element of every sequence.
   TensorId positions = n.in(kPositions);
   Shape rows = {batch, length};
@@ -338,8 +329,7 @@ void import_ms_rotary_embedding(NodeImport& n) {
     positions = n.elementwise(ElementwiseOp::add, {positions, n.constant_i64(range(0, length), {1, length})});
     rows[0] = 1;
   } else if (ids != rows || n.dtype(positions) != DType::i64) {
-    throw n.bad(fmt::format("input position_ids is {}{}, expected i64[1] or i64{}", name_of(n.dtype(positions)), shape_text(ids),
-                            shape_text(rows)));
+    throw n.bad("input position_ids is {}{}, expected i64[1] or i64{}", name_of(n.dtype(positions)), shape_text(ids), shape_text(rows));
   }
   const auto angles = [&](size_t input, const char* name) {
     const Shape to = is_flat ? Shape{rows[0], length, 1, cosine[1]} : Shape{rows[0], 1, length, cosine[1]};

@@ -1,7 +1,5 @@
 // Functions whose row in kernels/shared/functions.h is all that is needed, and functions of two or more operands, with numpy's
 // broadcasting. Before version 7 broadcasting followed the attributes `broadcast` and `axis`: B is reshaped first, then the same.
-#include <fmt/format.h>
-
 #include <array>
 #include <limits>
 
@@ -21,19 +19,17 @@ TensorId align_old_style(NodeImport& n, TensorId a, TensorId b) {
   const bool broadcast = n.attr_flag("broadcast", false);
   const std::optional<int64_t> given = n.find_int("axis");
   if (!broadcast) {
-    if (as != bs) throw n.bad(fmt::format("shapes {} and {} differ and attribute 'broadcast' is 0", shape_text(as), shape_text(bs)));
+    if (as != bs) throw n.bad("shapes {} and {} differ and attribute 'broadcast' is 0", shape_text(as), shape_text(bs));
     return b;
   }
   if (element_count(bs) == 1) return n.reshape(b, {});
-  if (bs.size() > as.size())
-    throw n.bad(fmt::format("B has shape {}, which has more dimensions than A's {}", shape_text(bs), shape_text(as)));
+  if (bs.size() > as.size()) throw n.bad("B has shape {}, which has more dimensions than A's {}", shape_text(bs), shape_text(as));
   const auto rank = static_cast<int64_t>(as.size()), last = rank - static_cast<int64_t>(bs.size());
   const int64_t axis = given ? n.axis(*given, rank, "attribute 'axis'") : last;
-  if (axis > last)
-    throw n.bad(fmt::format("attribute 'axis' is {}: B of shape {} ends beyond A of shape {}", axis, shape_text(bs), shape_text(as)));
+  if (axis > last) throw n.bad("attribute 'axis' is {}: B of shape {} ends beyond A of shape {}", axis, shape_text(bs), shape_text(as));
   for (size_t d = 0; d < bs.size(); ++d) {
     if (bs[d] == as[d + static_cast<size_t>(axis)] || bs[d] == 1) continue;
-    throw n.bad(fmt::format("B of shape {} does not fit A of shape {} at axis {}", shape_text(bs), shape_text(as), axis));
+    throw n.bad("B of shape {} does not fit A of shape {} at axis {}", shape_text(bs), shape_text(as), axis);
   }
   Shape aligned = bs;
   aligned.resize(as.size() - static_cast<size_t>(axis), 1);
@@ -58,8 +54,7 @@ std::vector<TensorId> all_operands(NodeImport& n) {
   n.expect_number(operands);
   for (const TensorId id : operands) {
     if (n.version() >= 8 || n.shape(id) == n.shape(operands[0])) continue;
-    throw n.bad(
-        fmt::format("shapes {} and {} differ, broadcasting came with opset 8", shape_text(n.shape(operands[0])), shape_text(n.shape(id))));
+    throw n.bad("shapes {} and {} differ, broadcasting came with opset 8", shape_text(n.shape(operands[0])), shape_text(n.shape(id)));
   }
   return operands;
 }
@@ -105,11 +100,10 @@ void import_bit_shift(NodeImport& n) {
   n.expect_whole({pair.a, pair.b});
   const std::string direction = n.attr_string("direction", "");
   if (direction != "LEFT" && direction != "RIGHT")
-    throw n.bad(fmt::format("attribute 'direction' is '{}', expected LEFT or RIGHT", printable(direction)));
+    throw n.bad("attribute 'direction' is '{}', expected LEFT or RIGHT", printable(direction));
   const DType dtype = n.dtype(pair.a);
   const bool is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
-  if (is_signed && n.version() < 28)
-    throw n.bad(fmt::format("operands are {}, expected unsigned integers before opset 28", name_of(dtype)));
+  if (is_signed && n.version() < 28) throw n.bad("operands are {}, expected unsigned integers before opset 28", name_of(dtype));
   n.result(0, n.elementwise(direction == "LEFT" ? ElementwiseOp::shift_left : ElementwiseOp::shift_right, {pair.a, pair.b}));
 }
 
@@ -119,7 +113,7 @@ void import_pow(NodeImport& n) {
   const DType base = n.dtype(pair.a), exponent = n.dtype(pair.b);
   if (base == DType::boolean || exponent == DType::boolean) throw n.bad("an operand is bool, expected numbers");
   if (base == exponent) return n.result(0, n.elementwise(ElementwiseOp::pow, {pair.a, pair.b}));
-  if (n.version() < 12) throw n.bad(fmt::format("operands of different types: {} and {}", name_of(base), name_of(exponent)));
+  if (n.version() < 12) throw n.bad("operands of different types: {} and {}", name_of(base), name_of(exponent));
   if (is_float(base)) return n.result(0, n.elementwise(ElementwiseOp::pow, {pair.a, n.cast(pair.b, base)}));
   const TensorId wide = n.elementwise(ElementwiseOp::pow, {n.cast(pair.a, DType::f64), n.cast(pair.b, DType::f64)});
   n.result(0, n.cast(wide, base));
@@ -145,16 +139,14 @@ void import_prelu(NodeImport& n) {
   const Shape shape = n.shape(x);
   if (n.version() < 7) {
     const int64_t count = element_count(n.shape(slope));
-    if (count != 1 && (shape.size() < 2 || count != shape[1])) {
-      throw n.bad(fmt::format("slope has {} elements, expected 1 or one per channel of {}", count, shape_text(shape)));
-    }
+    if (count != 1 && (shape.size() < 2 || count != shape[1]))
+      throw n.bad("slope has {} elements, expected 1 or one per channel of {}", count, shape_text(shape));
     Shape per_channel(shape.size() < 2 ? 0 : shape.size() - 1, 1);
     if (count != 1) per_channel[0] = count;
     slope = n.reshape(slope, per_channel);
   }
-  if (n.broadcast(shape, n.shape(slope)) != shape) {
-    throw n.bad(fmt::format("slope of shape {} does not broadcast to X's {}", shape_text(n.shape(slope)), shape_text(shape)));
-  }
+  if (n.broadcast(shape, n.shape(slope)) != shape)
+    throw n.bad("slope of shape {} does not broadcast to X's {}", shape_text(n.shape(slope)), shape_text(shape));
   n.result(0, n.elementwise(ElementwiseOp::prelu, {x, slope}));
 }
 

@@ -1,6 +1,4 @@
 // Operators that make values out of nothing: Constant, ConstantOfShape, Range.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,7 +25,7 @@ ops::Value value_of_attribute(NodeImport& n, const Attribute& attribute) {
     if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return ops::raw_value<float>(DType::f32, count(*list), *list);
     throw n.wrong_kind(attribute, "floats");
   }
-  throw n.refuse(fmt::format("attribute '{}' is not supported", attribute.name));
+  throw n.refuse("attribute '{}' is not supported", attribute.name);
 }
 
 // max(ceil((limit - start) / delta), 0), or none if it is beyond any budget.
@@ -49,7 +47,7 @@ template <class T>
 ops::Value values_of_range(NodeImport& n, DType dtype, T start, T limit, T delta) {
   if (delta == 0) throw n.bad("delta is 0");
   const std::optional<int64_t> count = range_count(start, limit, delta);
-  if (!count) throw n.bad(fmt::format("range from {} to {} by {} has no length that can be folded", start, limit, delta));
+  if (!count) throw n.bad("range from {} to {} by {} has no length that can be folded", start, limit, delta);
   n.charge(*count * static_cast<int64_t>(sizeof(T)));
   std::vector<T> numbers;
   for (int64_t i = 0; i < *count; ++i) {
@@ -74,7 +72,7 @@ void import_constant(NodeImport& n) {
     if (std::strcmp(form, "value") != 0 && (only_value || !known)) continue;
     if (const Attribute* attribute = n.find(form)) given.push_back(attribute);
   }
-  if (given.size() != 1) throw n.bad(fmt::format("has {} value attributes, expected one", given.size()));
+  if (given.size() != 1) throw n.bad("has {} value attributes, expected one", given.size());
   n.result(0, n.constant(value_of_attribute(n, *given[0])));
 }
 
@@ -83,14 +81,13 @@ void import_constant_of_shape(NodeImport& n) {
   n.expect_counts(1, 1);
   const Shape shape = n.ints(0, "shape");
   for (const int64_t extent : shape) {
-    if (extent < 0) throw n.bad(fmt::format("shape {} has a negative extent", shape_text(shape)));
+    if (extent < 0) throw n.bad("shape {} has a negative extent", shape_text(shape));
   }
   TensorId one;
   if (const Attribute* attribute = n.find("value")) {
     const auto* value = std::get_if<ops::Value>(&attribute->value);
     if (!value) throw n.wrong_kind(*attribute, "tensor");
-    if (element_count(value->shape) != 1)
-      throw n.bad(fmt::format("attribute 'value' has shape {}, expected one element", shape_text(value->shape)));
+    if (element_count(value->shape) != 1) throw n.bad("attribute 'value' has shape {}, expected one element", shape_text(value->shape));
     one = n.reshape(n.constant(*value), {});
   } else {
     one = n.constant_f32(0);
@@ -108,7 +105,7 @@ void import_range(NodeImport& n) {
     return n.result(0, n.cast(n.constant(values_of_range<double>(n, DType::f64, start, limit, delta)), dtype));
   }
   if (dtype != DType::i16 && dtype != DType::i32 && dtype != DType::i64)
-    throw n.refuse(fmt::format("operands are {}, supported: floats and signed integers", name_of(dtype)));
+    throw n.refuse("operands are {}, supported: floats and signed integers", name_of(dtype));
   Ints numbers;
   for (const size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
     n.number(i, i == 0 ? "start" : i == 1 ? "limit" : "delta");  // known, and one element

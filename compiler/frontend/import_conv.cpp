@@ -1,7 +1,5 @@
 // Conv. Three spatial dimensions become two: the taps along the first of them become channels, and a Conv over the other two dimensions
 // sums them.
-#include <fmt/format.h>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"
 #include "compiler/support/text.h"
@@ -46,8 +44,8 @@ TensorId planes_side_by_side(NodeImport& n, TensorId x, const SpatialWindow& win
 TensorId volume_convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias, const SpatialWindow& window, int64_t group) {
   const Shape result = n.infer(conv_of(window, group), {x, w, bias})[0].shape, ws = n.shape(w);
   if (window.kernel[0] > kMaxDepth)
-    throw n.refuse(fmt::format("3-D convolution with a kernel of shape {}, supported: up to {} along the first dimension",
-                               shape_text(window.kernel), kMaxDepth));
+    throw n.refuse("3-D convolution with a kernel of shape {}, supported: up to {} along the first dimension", shape_text(window.kernel),
+                   kMaxDepth);
   const TensorId planes = planes_side_by_side(n, x, window, result[2], group);
   const TensorId taps = n.reshape(n.add(Transpose{{0, 2, 1, 3, 4}}, {w}), {ws[0], ws[1] * ws[2], ws[3], ws[4]});
   const TensorId y = n.add(conv_of(without_first(window), group), {planes, taps, bias});

@@ -10,8 +10,6 @@
 // and nothing is copied.
 //
 // Col2Im is the ConvTranspose whose weights put tap k of a block in place k.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -229,15 +227,14 @@ void set_parts(NodeImport& n, std::vector<Axis>& axes, SpatialWindow& window) {
   const AutoPad auto_pad = read_auto_pad(n);
   std::optional<Ints> wanted = n.find_ints("output_shape");
   if (wanted && wanted->size() == spatial + 2) wanted->erase(wanted->begin(), wanted->begin() + 2);  // some write all of the shape
-  if (wanted && wanted->size() != spatial)
-    throw n.bad(fmt::format("attribute 'output_shape' has {} values, expected {}", wanted->size(), spatial));
+  if (wanted && wanted->size() != spatial) throw n.bad("attribute 'output_shape' has {} values, expected {}", wanted->size(), spatial);
   if (auto_pad == AutoPad::none && !wanted) read_pads(n, window);
   n.ignore("pads");
   const bool same = auto_pad == AutoPad::upper || auto_pad == AutoPad::lower;
   for (size_t d = 0; d < spatial; ++d) {
     Axis& axis = axes[d];
     const int64_t all = (axis.in - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1 + more[d];
-    if (all > 4 * kMaxAttribute) throw n.refuse(fmt::format("an extent of {} before the pads are taken off", all));
+    if (all > 4 * kMaxAttribute) throw n.refuse("an extent of {} before the pads are taken off", all);
     axis.begin = window.pads_begin[d];
     axis.out = all - window.pads_begin[d] - window.pads_end[d];
     if (wanted || same) {
@@ -246,8 +243,7 @@ void set_parts(NodeImport& n, std::vector<Axis>& axes, SpatialWindow& window) {
       axis.begin = auto_pad == AutoPad::upper ? total / 2 : total - total / 2;
     }
     if (axis.out < 1 || axis.out > kMaxAttribute || axis.last() < axis.first())
-      throw n.bad(
-          fmt::format("dimension {} of the result would have {} elements from element {} on of {}", d + 2, axis.out, axis.begin, all));
+      throw n.bad("dimension {} of the result would have {} elements from element {} on of {}", d + 2, axis.out, axis.begin, all);
   }
 }
 
@@ -263,15 +259,13 @@ void import_conv_transpose(NodeImport& n) {
   SpatialWindow window = read_strides(n, kernel_of_weights(n, xs, ws), /*dilated=*/true);
   Transposed op;
   op.group = n.attr_int("group", 1);
-  if (op.group < 1 || xs[1] % op.group != 0)
-    throw n.bad(fmt::format("attribute 'group' is {}, it must divide the {} channels of X", op.group, xs[1]));
-  if (ws[0] != xs[1])
-    throw n.bad(fmt::format("X has shape {}, W has shape {}: expected {} channels first", shape_text(xs), shape_text(ws), xs[1]));
-  if (ws[1] > kMaxAttribute / op.group) throw n.bad(fmt::format("W has shape {} and there are {} groups", shape_text(ws), op.group));
+  if (op.group < 1 || xs[1] % op.group != 0) throw n.bad("attribute 'group' is {}, it must divide the {} channels of X", op.group, xs[1]);
+  if (ws[0] != xs[1]) throw n.bad("X has shape {}, W has shape {}: expected {} channels first", shape_text(xs), shape_text(ws), xs[1]);
+  if (ws[1] > kMaxAttribute / op.group) throw n.bad("W has shape {} and there are {} groups", shape_text(ws), op.group);
   if (bias.valid() && n.shape(bias) != Shape{ws[1] * op.group})
-    throw n.bad(fmt::format("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[1] * op.group));
+    throw n.bad("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[1] * op.group);
   if (element_count(xs) == 0 || element_count(ws) == 0)
-    throw n.refuse(fmt::format("X has shape {} and W has shape {}, supported: at least one element", shape_text(xs), shape_text(ws)));
+    throw n.refuse("X has shape {} and W has shape {}, supported: at least one element", shape_text(xs), shape_text(ws));
   for (size_t d = 0; d < window.kernel.size(); ++d)
     op.axes.push_back({xs[d + 2], window.kernel[d], window.strides[d], window.dilations[d], 0, 1});
   set_parts(n, op.axes, window);
@@ -284,15 +278,14 @@ void import_col2im(NodeImport& n) {
   const Shape xs = n.shape(x);
   const Ints image = n.ints(1, "image_shape"), block = n.ints(2, "block_shape");
   const size_t spatial = block.size();
-  if (spatial < 1 || spatial > 3) throw n.refuse(fmt::format("blocks of shape {}, supported: 1-D to 3-D", shape_text(block)));
-  if (image.size() != spatial) throw n.bad(fmt::format("image_shape is {}, block_shape is {}", shape_text(image), shape_text(block)));
+  if (spatial < 1 || spatial > 3) throw n.refuse("blocks of shape {}, supported: 1-D to 3-D", shape_text(block));
+  if (image.size() != spatial) throw n.bad("image_shape is {}, block_shape is {}", shape_text(image), shape_text(block));
   int64_t taps = 1, blocks = 1;
   for (const int64_t extent : block) {
-    if (extent < 1 || extent > 4096 || taps > 4096)
-      throw n.refuse(fmt::format("block_shape is {}, supported: up to 4096 elements", shape_text(block)));
+    if (extent < 1 || extent > 4096 || taps > 4096) throw n.refuse("block_shape is {}, supported: up to 4096 elements", shape_text(block));
     taps *= extent;
   }
-  if (taps > 4096) throw n.refuse(fmt::format("block_shape is {}, supported: up to 4096 elements", shape_text(block)));
+  if (taps > 4096) throw n.refuse("block_shape is {}, supported: up to 4096 elements", shape_text(block));
   SpatialWindow window = read_strides(n, block, /*dilated=*/true);
   read_pads(n, window);
   Transposed op;
@@ -300,16 +293,16 @@ void import_col2im(NodeImport& n) {
   for (size_t d = 0; d < spatial; ++d) {
     const int64_t room = image[d] > kMaxAttribute ? -1 : image[d] + window.pads_begin[d] + window.pads_end[d] - window.reach(d);
     if (image[d] < 1 || room < 0)
-      throw n.bad(fmt::format("a block of shape {} does not fit into image_shape {} with its pads", shape_text(block), shape_text(image)));
+      throw n.bad("a block of shape {} does not fit into image_shape {} with its pads", shape_text(block), shape_text(image));
     apart.push_back(room / window.strides[d] + 1);
     blocks *= apart.back();
     op.axes.push_back({apart.back(), block[d], window.strides[d], window.dilations[d], window.pads_begin[d], image[d]});
     if (blocks > kMaxAttribute || op.axes.back().last() < op.axes.back().first())
-      throw n.bad(fmt::format("image_shape {} with the pads given has no place for blocks", shape_text(image)));
+      throw n.bad("image_shape {} with the pads given has no place for blocks", shape_text(image));
   }
   if (xs.size() != 3 || xs[1] % taps != 0 || xs[2] != blocks)
-    throw n.bad(fmt::format("input has shape {}, expected [N, C * {}, {}]", shape_text(xs), taps, blocks));
-  if (element_count(xs) == 0) throw n.refuse(fmt::format("input has shape {}, supported: at least one element", shape_text(xs)));
+    throw n.bad("input has shape {}, expected [N, C * {}, {}]", shape_text(xs), taps, blocks);
+  if (element_count(xs) == 0) throw n.refuse("input has shape {}, supported: at least one element", shape_text(xs));
   op.group = xs[1] / taps;
   n.charge(xs[1] * taps * static_cast<int64_t>(sizeof(float)));
   std::vector<float> weights(static_cast<size_t>(xs[1] * taps));

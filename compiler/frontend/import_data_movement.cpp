@@ -1,6 +1,4 @@
 // Operators that only move or repeat elements; all element types.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -53,8 +51,8 @@ SliceArguments slice_arguments(NodeImport& n, int64_t rank) {
   given.axes = axes ? *axes : range(0, static_cast<int64_t>(count));
   given.steps = steps.value_or(Ints(count, 1));
   if (given.ends.size() != count || given.axes.size() != count || given.steps.size() != count) {
-    throw n.bad(fmt::format("starts, ends, axes, and steps have {}, {}, {}, and {} values", count, given.ends.size(), given.axes.size(),
-                            given.steps.size()));
+    throw n.bad("starts, ends, axes, and steps have {}, {}, {}, and {} values", count, given.ends.size(), given.axes.size(),
+                given.steps.size());
   }
   n.axes(given.axes, rank);
   for (int64_t& one : given.axes) one = n.axis(one, rank);
@@ -71,20 +69,19 @@ Ints split_lengths(NodeImport& n, int64_t extent) {
   if (lengths && parts) throw n.bad("both input 'split' and attribute 'num_outputs' are given");
   if (n.version() >= 18 && !lengths && !parts) throw n.bad("neither input 'split' nor attribute 'num_outputs' is given");
   if (!lengths) {
-    if (parts && *parts != outputs) throw n.bad(fmt::format("attribute 'num_outputs' is {}, the node has {} outputs", *parts, outputs));
-    if (!parts && extent % outputs != 0) throw n.bad(fmt::format("extent {} does not divide into {} equal parts", extent, outputs));
+    if (parts && *parts != outputs) throw n.bad("attribute 'num_outputs' is {}, the node has {} outputs", *parts, outputs);
+    if (!parts && extent % outputs != 0) throw n.bad("extent {} does not divide into {} equal parts", extent, outputs);
     const int64_t part = (extent + outputs - 1) / outputs;
     lengths.emplace();
     for (int64_t k = 0; k < outputs; ++k) lengths->push_back(std::clamp<int64_t>(extent - k * part, 0, part));
   }
   int64_t sum = 0;
   for (const int64_t length : *lengths) {
-    if (length < 0 || length > extent) throw n.bad(fmt::format("split {} of an extent of {}", shape_text(*lengths), extent));
+    if (length < 0 || length > extent) throw n.bad("split {} of an extent of {}", shape_text(*lengths), extent);
     sum += length;
   }
-  if (static_cast<int64_t>(lengths->size()) != outputs || sum != extent) {
-    throw n.bad(fmt::format("split {} must give {} parts that add up to {}", shape_text(*lengths), outputs, extent));
-  }
+  if (static_cast<int64_t>(lengths->size()) != outputs || sum != extent)
+    throw n.bad("split {} must give {} parts that add up to {}", shape_text(*lengths), outputs, extent);
   return *lengths;
 }
 
@@ -94,7 +91,7 @@ PadMode pad_mode(NodeImport& n) {
   if (mode == "reflect") return PadMode::reflect;
   if (mode == "edge") return PadMode::edge;
   if (mode == "wrap" && n.version() >= 19) return PadMode::wrap;
-  throw n.bad(fmt::format("attribute 'mode' is '{}', expected constant, reflect, edge, or (from opset 19) wrap", printable(mode)));
+  throw n.bad("attribute 'mode' is '{}', expected constant, reflect, edge, or (from opset 19) wrap", printable(mode));
 }
 
 // Pad's constant is a float. None where the value is known only at run time, or is a number of a wide type that has more digits.
@@ -124,14 +121,14 @@ void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
     if (n.has(3)) axes = n.ints(3, "axes");
   }
   n.axes(axes, rank);
-  if (pads.size() != 2 * axes.size()) throw n.bad(fmt::format("{} pads for {} dimensions, expected two each", pads.size(), axes.size()));
+  if (pads.size() != 2 * axes.size()) throw n.bad("{} pads for {} dimensions, expected two each", pads.size(), axes.size());
   pad.before = pad.after = Ints(shape.size(), 0);
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto d = static_cast<size_t>(n.axis(axes[i], rank));
     pad.before[d] = pads[i];
     pad.after[d] = pads[i + axes.size()];
     for (const int64_t one : {pad.before[d], pad.after[d]}) {
-      if (one < -kMaxElements || one > kMaxElements) throw n.bad(fmt::format("pad {} of dimension {} is too large", one, d));
+      if (one < -kMaxElements || one > kMaxElements) throw n.bad("pad {} of dimension {} is too large", one, d);
     }
   }
 }
@@ -212,7 +209,7 @@ void import_slice(NodeImport& n) {
   const SliceArguments given = slice_arguments(n, n.rank(x));
   Slice slice = whole_slice(shape);
   for (size_t i = 0; i < given.axes.size(); ++i) {
-    if (given.steps[i] == 0) throw n.bad(fmt::format("step 0 along axis {}", given.axes[i]));
+    if (given.steps[i] == 0) throw n.bad("step 0 along axis {}", given.axes[i]);
     const auto d = static_cast<size_t>(given.axes[i]);
     const Range range = clamp_range(given.starts[i], given.ends[i], given.steps[i], shape[d]);
     slice.starts[d] = range.start;
@@ -250,7 +247,7 @@ void import_pad(NodeImport& n) {
   if (n.version() < 11 || !n.has(2) || pad.mode != PadMode::constant) return n.result(0, n.add(pad, {x}));
   const TensorId value = n.in(2);
   if (element_count(n.shape(value)) != 1)
-    throw n.bad(fmt::format("input 2 (constant_value) has shape {}, expected one element", shape_text(n.shape(value))));
+    throw n.bad("input 2 (constant_value) has shape {}, expected one element", shape_text(n.shape(value)));
   const std::optional<float> narrow = narrow_value(n, 2);
   pad.value = narrow.value_or(0);
   const TensorId padded = n.add(pad, {x});
@@ -268,11 +265,11 @@ void import_gather(NodeImport& n) {
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const int64_t extent = n.shape(x)[static_cast<size_t>(axis)];
   if (n.dtype(indices) != DType::i64 && n.dtype(indices) != DType::i32)
-    throw n.bad(fmt::format("indices are {}, expected i64", name_of(n.dtype(indices))));
+    throw n.bad("indices are {}, expected i64", name_of(n.dtype(indices)));
   const bool known = n.is_constant(indices);
-  if (!known && extent == 0 && element_count(n.shape(indices)) > 0) throw n.bad(fmt::format("axis {} has no elements to take from", axis));
+  if (!known && extent == 0 && element_count(n.shape(indices)) > 0) throw n.bad("axis {} has no elements to take from", axis);
   for (const int64_t index : known ? n.flat_ints(indices) : Ints()) {
-    if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
+    if (index < -extent || index >= extent) throw n.bad("index {} is outside the {} elements of axis {}", index, extent, axis);
   }
   n.result(0, n.add(Gather{axis}, {x, indices}));
 }
@@ -283,7 +280,7 @@ void import_expand(NodeImport& n) {
   const TensorId x = n.in(0);
   const Ints wanted = n.ints(1, "shape");
   for (const int64_t extent : wanted) {
-    if (extent < 0) throw n.bad(fmt::format("shape {} has a negative extent", shape_text(wanted)));
+    if (extent < 0) throw n.bad("shape {} has a negative extent", shape_text(wanted));
   }
   n.result(0, n.expand(x, n.broadcast(n.shape(x), wanted)));
 }
@@ -299,12 +296,12 @@ void import_tile(NodeImport& n) {
   } else {
     repeats = n.ints(1, "repeats");
   }
-  if (repeats.size() != shape.size()) throw n.bad(fmt::format("{} repeats for {} dimensions", repeats.size(), shape.size()));
+  if (repeats.size() != shape.size()) throw n.bad("{} repeats for {} dimensions", repeats.size(), shape.size());
   Tiling tiling;
   Shape result;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (repeats[d] < 0) throw n.bad(fmt::format("repeats {} have a negative value", shape_text(repeats)));
-    if (repeats[d] > kMaxElements) throw n.refuse(fmt::format("repeats {} are too large", shape_text(repeats)));
+    if (repeats[d] < 0) throw n.bad("repeats {} have a negative value", shape_text(repeats));
+    if (repeats[d] > kMaxElements) throw n.refuse("repeats {} are too large", shape_text(repeats));
     result.push_back(shape[d] * repeats[d]);
     if (repeats[d] != 1) tiling.add(1, repeats[d]);
     if (repeats[d] == 1 || shape[d] != 1) tiling.add(shape[d], shape[d]);

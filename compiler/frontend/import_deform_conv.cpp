@@ -1,7 +1,5 @@
 // DeformConv: each tap of a convolution is sampled at a place of its own, then all of them are multiplied by the weights. So it becomes a
 // GridSample whose places are pixels, a product with the mask, and a Conv of one tap whose input channels are the sampled taps.
-#include <fmt/format.h>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"
 #include "compiler/support/text.h"
@@ -34,8 +32,7 @@ TensorId plain_places(NodeImport& n, const Deformed& op) {
 }
 
 void expect_shape(NodeImport& n, TensorId id, const char* name, const Shape& expected) {
-  if (n.shape(id) != expected)
-    throw n.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(n.shape(id)), shape_text(expected)));
+  if (n.shape(id) != expected) throw n.bad("input {} has shape {}, expected {}", name, shape_text(n.shape(id)), shape_text(expected));
 }
 
 Deformed read_attributes(NodeImport& n, const Shape& x, const Shape& w) {
@@ -45,13 +42,13 @@ Deformed read_attributes(NodeImport& n, const Shape& x, const Shape& w) {
   op.group = n.attr_int("group", 1);
   op.offset_group = n.attr_int("offset_group", 1);
   if (op.group < 1 || x[1] % op.group != 0 || w[0] % op.group != 0 || w[1] * op.group != x[1])
-    throw n.bad(fmt::format("X has shape {} and W has shape {} with group {}", shape_text(x), shape_text(w), op.group));
+    throw n.bad("X has shape {} and W has shape {} with group {}", shape_text(x), shape_text(w), op.group);
   if (op.offset_group < 1 || x[1] % op.offset_group != 0)
-    throw n.bad(fmt::format("attribute 'offset_group' is {}, it must divide the {} channels of X", op.offset_group, x[1]));
+    throw n.bad("attribute 'offset_group' is {}, it must divide the {} channels of X", op.offset_group, x[1]);
   Ints extents;
   for (size_t d = 0; d < 2; ++d) {
     const int64_t room = x[d + 2] + op.window.pads_begin[d] + op.window.pads_end[d] - op.window.reach(d);
-    if (room < 0 || x[d + 2] < 1) throw n.bad(fmt::format("a window does not fit into X of shape {}", shape_text(x)));
+    if (room < 0 || x[d + 2] < 1) throw n.bad("a window does not fit into X of shape {}", shape_text(x));
     extents.push_back(room / op.window.strides[d] + 1);
   }
   op.rows = extents[0];
@@ -69,7 +66,7 @@ void import_deform_conv(NodeImport& n) {
   if (bias.valid()) n.expect_float({x, bias});
   if (mask.valid()) n.expect_float({x, mask});
   const Shape xs = n.shape(x), ws = n.shape(w);
-  if (xs.size() != 4) throw n.refuse(fmt::format("X has shape {}, supported: [N,C,H,W]", shape_text(xs)));
+  if (xs.size() != 4) throw n.refuse("X has shape {}, supported: [N,C,H,W]", shape_text(xs));
   const Deformed op = read_attributes(n, xs, ws);
   const int64_t batch = xs[0], groups = op.offset_group, taps = op.taps(), rows = op.rows, columns = op.columns;
   expect_shape(n, offset, "offset", {batch, groups * taps * 2, rows, columns});

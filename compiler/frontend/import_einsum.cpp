@@ -32,7 +32,7 @@ struct Parsed {
 
 Parsed parse(const NodeImport& n, const std::string& equation) {
   std::string text;
-  const auto bad = [&](const std::string& why) { return n.bad(fmt::format("attribute 'equation' is '{}': {}", printable(equation), why)); };
+  const auto bad = [&](const std::string& why) { return n.bad("attribute 'equation' is '{}': {}", printable(equation), why); };
   for (size_t i = 0; i < equation.size(); ++i) {
     const char c = equation[i];
     if (c == ' ') continue;
@@ -90,7 +90,7 @@ class Einsum {
   }
 
  private:
-  Error bad(const std::string& why) const { return n_.bad(fmt::format("attribute 'equation' is '{}': {}", printable(equation_), why)); }
+  Error bad(const std::string& why) const { return n_.bad("attribute 'equation' is '{}': {}", printable(equation_), why); }
 
   static std::string name_of_index(int index) {
     return index >= kEllipsis ? "the ellipsis" : fmt::format("'{}'", static_cast<char>(index));
@@ -231,7 +231,7 @@ class Einsum {
       shape.push_back(found == term.indices.end() ? 1 : n_.shape(term.id)[static_cast<size_t>(found - term.indices.begin())]);
       whole.push_back(found == term.indices.end() && !repeat ? 1 : extents_.at(index));
     }
-    if (shape.size() > kMaxRank) throw n_.refuse(fmt::format("a product of {} dimensions, supported: up to {}", shape.size(), kMaxRank));
+    if (shape.size() > kMaxRank) throw n_.refuse("a product of {} dimensions, supported: up to {}", shape.size(), kMaxRank);
     const TensorId laid = n_.reshape(transposed(term.id, perm), shape);
     return repeat ? n_.expand(laid, whole) : laid;
   }

@@ -1,6 +1,4 @@
 // GridSample and AffineGrid, which makes grids for it. Version 20 gave GridSample's modes other names and allowed more dimensions than two.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -16,7 +14,7 @@ Interpolation interpolation_of(NodeImport& n) {
   if (mode == linear) return Interpolation::linear;
   if (mode == "nearest") return Interpolation::nearest;
   if (mode == cubic) return Interpolation::cubic;
-  throw n.bad(fmt::format("attribute 'mode' is '{}', expected {}, nearest, or {}", printable(mode), linear, cubic));
+  throw n.bad("attribute 'mode' is '{}', expected {}, nearest, or {}", printable(mode), linear, cubic);
 }
 
 Outside padding_of(NodeImport& n) {
@@ -24,7 +22,7 @@ Outside padding_of(NodeImport& n) {
   if (padding == "zeros") return Outside::zeros;
   if (padding == "border") return Outside::border;
   if (padding == "reflection") return Outside::reflection;
-  throw n.bad(fmt::format("attribute 'padding_mode' is '{}', expected zeros, border, or reflection", printable(padding)));
+  throw n.bad("attribute 'padding_mode' is '{}', expected zeros, border, or reflection", printable(padding));
 }
 
 // Coordinate i of `extent` in [-1, 1].
@@ -55,17 +53,16 @@ void import_affine_grid(NodeImport& n) {
   const Shape given = n.shape(theta);
   const Ints size = n.ints(1, "size");
   const bool align_corners = n.attr_flag("align_corners", false);
-  if (size.size() != 4 && size.size() != 5)
-    throw n.bad(fmt::format("input size is {}, expected [N,C,H,W] or [N,C,D,H,W]", shape_text(size)));
+  if (size.size() != 4 && size.size() != 5) throw n.bad("input size is {}, expected [N,C,H,W] or [N,C,D,H,W]", shape_text(size));
   const Shape extents(size.begin() + 2, size.end());
   int64_t pixels = 1;
   for (const int64_t extent : extents) pixels *= std::clamp<int64_t>(extent, 0, 1 << 20);
   if (size[0] < 1 || pixels < 1 || pixels > (1 << 30) || *std::max_element(extents.begin(), extents.end()) > (1 << 20))
-    throw n.bad(fmt::format("input size is {}, expected extents of at least 1 and an image that fits into memory", shape_text(size)));
+    throw n.bad("input size is {}, expected extents of at least 1 and an image that fits into memory", shape_text(size));
   const auto spatial = static_cast<int64_t>(extents.size());
   if (given != Shape{size[0], spatial, spatial + 1}) {
-    throw n.bad(fmt::format("input theta has shape {}, expected [{},{},{}] for size {}", shape_text(given), size[0], spatial, spatial + 1,
-                            shape_text(size)));
+    throw n.bad("input theta has shape {}, expected [{},{},{}] for size {}", shape_text(given), size[0], spatial, spatial + 1,
+                shape_text(size));
   }
   const TensorId columns = n.add(Transpose{{0, 2, 1}}, {n.cast(theta, DType::f32)});
   TensorId sum;

@@ -4,8 +4,6 @@
 //
 // An index out of range is refused here if it is constant. At run time reading takes the nearest element along the dimension, writing
 // leaves the update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -26,9 +24,9 @@ TensorId times(NodeImport& n, TensorId a, int64_t factor) {
 // Indices as i64; constant ones are checked. `extent` is x's along `axis`.
 TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_t axis) {
   const DType dtype = n.dtype(indices);
-  if (dtype != DType::i64 && dtype != DType::i32) throw n.bad(fmt::format("indices are {}, expected i64", name_of(dtype)));
+  if (dtype != DType::i64 && dtype != DType::i32) throw n.bad("indices are {}, expected i64", name_of(dtype));
   for (const int64_t index : n.is_constant(indices) ? n.flat_ints(indices) : Ints()) {
-    if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
+    if (index < -extent || index >= extent) throw n.bad("index {} is outside the {} elements of axis {}", index, extent, axis);
   }
   return n.cast(indices, DType::i64);
 }
@@ -72,7 +70,7 @@ Ints steps_of(const Shape& shape) {
 
 void expect_elements(NodeImport& n, const Shape& data, TensorId indices) {
   if (element_count(data) == 0 && element_count(n.shape(indices)) > 0)
-    throw n.bad(fmt::format("data has shape {}, which has no elements to take", shape_text(data)));
+    throw n.bad("data has shape {}, which has no elements to take", shape_text(data));
 }
 
 // Column `j` of the last dimension of indices, which hold a coordinate each.
@@ -85,8 +83,8 @@ TensorId column(NodeImport& n, TensorId indices, int64_t j) {
 size_t coordinates_of(NodeImport& n, TensorId indices, size_t most) {
   const Shape shape = n.shape(indices);
   if (shape.empty() || shape.back() < 1 || shape.back() > static_cast<int64_t>(most)) {
-    throw n.bad(fmt::format("indices have shape {}, expected a last dimension of 1 to {}, the dimensions of data that they select from",
-                            shape_text(shape), most));
+    throw n.bad("indices have shape {}, expected a last dimension of 1 to {}, the dimensions of data that they select from",
+                shape_text(shape), most);
   }
   return static_cast<size_t>(shape.back());
 }
@@ -98,7 +96,7 @@ ScatterKind scatter_kind(NodeImport& n) {
   if (reduction == "mul") return ScatterKind::mul;
   if (reduction == "max" && n.version() >= 18) return ScatterKind::max;
   if (reduction == "min" && n.version() >= 18) return ScatterKind::min;
-  throw n.bad(fmt::format("attribute 'reduction' is '{}', expected none, add, mul, or (from opset 18) max or min", printable(reduction)));
+  throw n.bad("attribute 'reduction' is '{}', expected none, add, mul, or (from opset 18) max or min", printable(reduction));
 }
 
 struct Scattering {
@@ -157,8 +155,7 @@ void import_gather_elements(NodeImport& n) {
   bool fits = wanted.size() == shape.size();
   for (size_t d = 0; fits && d < shape.size(); ++d) fits = d == along || wanted[d] <= shape[d];
   if (!fits)
-    throw n.bad(fmt::format("indices have shape {}, which does not fit data of shape {} along axis {}", shape_text(wanted),
-                            shape_text(shape), axis));
+    throw n.bad("indices have shape {}, which does not fit data of shape {} along axis {}", shape_text(wanted), shape_text(shape), axis);
   expect_elements(n, shape, n.in(1));
   const TensorId indices = checked_indices(n, n.in(1), shape[along], axis);
   if (element_count(wanted) == 0) return n.result(0, empty(n, n.dtype(x), wanted));
@@ -179,13 +176,13 @@ void import_gather_nd(NodeImport& n) {
   const int64_t batch_dims = n.version() >= 12 ? n.attr_int("batch_dims", 0) : 0;
   const auto least_rank = static_cast<int64_t>(std::min(shape.size(), given.size()));
   if (batch_dims < 0 || batch_dims >= std::max<int64_t>(1, least_rank)) {
-    throw n.bad(fmt::format("attribute 'batch_dims' is {}, expected 0 to {} for data of shape {} and indices of shape {}", batch_dims,
-                            std::max<int64_t>(0, least_rank - 1), shape_text(shape), shape_text(given)));
+    throw n.bad("attribute 'batch_dims' is {}, expected 0 to {} for data of shape {} and indices of shape {}", batch_dims,
+                std::max<int64_t>(0, least_rank - 1), shape_text(shape), shape_text(given));
   }
   const auto batch = static_cast<size_t>(batch_dims);
   if (part_of(shape, 0, batch) != part_of(given, 0, batch))
-    throw n.bad(fmt::format("data of shape {} and indices of shape {} differ in their first {} dimensions", shape_text(shape),
-                            shape_text(given), batch));
+    throw n.bad("data of shape {} and indices of shape {} differ in their first {} dimensions", shape_text(shape), shape_text(given),
+                batch);
   const size_t coordinates = coordinates_of(n, n.in(1), shape.size() - batch), selected = batch + coordinates;
   const Shape front = part_of(given, 0, given.size() - 1), result = joined(front, part_of(shape, selected, shape.size()));
   if (element_count(result) == 0) return n.result(0, empty(n, n.dtype(x), result));
@@ -209,10 +206,8 @@ void import_scatter_elements(NodeImport& n) {
   const TensorId x = n.in(0), updates = n.in(2);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const ScatterKind kind = scatter_kind(n);
-  if (n.shape(n.in(1)) != n.shape(updates)) {
-    throw n.bad(fmt::format("indices have shape {}, updates have {}, expected the same", shape_text(n.shape(n.in(1))),
-                            shape_text(n.shape(updates))));
-  }
+  if (n.shape(n.in(1)) != n.shape(updates))
+    throw n.bad("indices have shape {}, updates have {}, expected the same", shape_text(n.shape(n.in(1))), shape_text(n.shape(updates)));
   const TensorId indices = checked_indices(n, n.in(1), n.shape(x)[static_cast<size_t>(axis)], axis);
   n.infer(Scatter{axis, kind}, {x, indices, updates});
   if (element_count(n.shape(x)) == 0 || element_count(n.shape(updates)) == 0) return n.result(0, x);
@@ -228,26 +223,23 @@ void import_tensor_scatter(NodeImport& n) {
   const Shape shape = n.shape(x), given = n.shape(updates);
   const int64_t axis = n.axis(n.attr_int("axis", -2), n.rank(x), "attribute 'axis'");
   const std::string mode = n.attr_string("mode", "linear");
-  if (mode != "linear" && mode != "circular")
-    throw n.bad(fmt::format("attribute 'mode' is '{}', expected linear or circular", printable(mode)));
+  if (mode != "linear" && mode != "circular") throw n.bad("attribute 'mode' is '{}', expected linear or circular", printable(mode));
   const auto along = static_cast<size_t>(axis);
   if (axis == 0) throw n.bad("attribute 'axis' is 0, which is the batch");
   Shape expected = shape;
   if (given.size() == shape.size()) expected[along] = given[along];
   if (given != expected || given[along] > shape[along])
-    throw n.bad(fmt::format("input update has shape {}, past_cache has {}, expected the same but along axis {} and no more there",
-                            shape_text(given), shape_text(shape), axis));
+    throw n.bad("input update has shape {}, past_cache has {}, expected the same but along axis {} and no more there", shape_text(given),
+                shape_text(shape), axis);
   if (element_count(given) == 0) return n.result(0, x);
   TensorId place = n.counting(given[along], shape.size(), along);
   if (n.has(2)) {
     const TensorId first = n.in(2);
-    if (n.shape(first) != Shape{shape[0]} || (n.dtype(first) != DType::i64 && n.dtype(first) != DType::i32)) {
-      throw n.bad(
-          fmt::format("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]));
-    }
+    if (n.shape(first) != Shape{shape[0]} || (n.dtype(first) != DType::i64 && n.dtype(first) != DType::i32))
+      throw n.bad("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]);
     const int64_t last = shape[along] - given[along];  // in mode circular every place is one of the axis
     for (const int64_t index : mode == "linear" && n.is_constant(first) ? n.flat_ints(first) : Ints()) {
-      if (index < 0 || index > last) throw n.bad(fmt::format("input write_indices has {}, expected 0 to {}", index, last));
+      if (index < 0 || index > last) throw n.bad("input write_indices has {}, expected 0 to {}", index, last);
     }
     Shape across(shape.size(), 1);
     across[0] = shape[0];
@@ -301,8 +293,8 @@ void import_scatter_nd(NodeImport& n) {
   const size_t coordinates = coordinates_of(n, all_indices, shape.size());
   const Shape front = part_of(given, 0, given.size() - 1), wanted = joined(front, part_of(shape, coordinates, shape.size()));
   if (n.shape(updates) != wanted) {
-    throw n.bad(fmt::format("updates have shape {}, expected {} for data of shape {} and indices of shape {}", shape_text(n.shape(updates)),
-                            shape_text(wanted), shape_text(shape), shape_text(given)));
+    throw n.bad("updates have shape {}, expected {} for data of shape {} and indices of shape {}", shape_text(n.shape(updates)),
+                shape_text(wanted), shape_text(shape), shape_text(given));
   }
   if (element_count(shape) == 0 || element_count(wanted) == 0) return n.result(0, x);
   const Shape selected = part_of(shape, 0, coordinates);
@@ -332,16 +324,15 @@ void import_reverse_sequence(NodeImport& n) {
   const TensorId x = n.in(0);
   TensorId lengths = n.in(1);
   const Shape shape = n.shape(x);
-  if (shape.size() < 2) throw n.bad(fmt::format("input has shape {}, expected at least two dimensions", shape_text(shape)));
+  if (shape.size() < 2) throw n.bad("input has shape {}, expected at least two dimensions", shape_text(shape));
   const int64_t time = n.attr_int("time_axis", 0), batch = n.attr_int("batch_axis", 1);
   if (time + batch != 1 || time * batch != 0)
-    throw n.bad(fmt::format("attributes 'time_axis' and 'batch_axis' are {} and {}, expected 0 and 1 or 1 and 0", time, batch));
+    throw n.bad("attributes 'time_axis' and 'batch_axis' are {} and {}, expected 0 and 1 or 1 and 0", time, batch);
   const auto t = static_cast<size_t>(time), b = static_cast<size_t>(batch);
-  if (n.shape(lengths) != Shape{shape[b]} || (n.dtype(lengths) != DType::i64 && n.dtype(lengths) != DType::i32)) {
-    throw n.bad(fmt::format("sequence_lens is {}{}, expected i64[{}]", name_of(n.dtype(lengths)), shape_text(n.shape(lengths)), shape[b]));
-  }
+  if (n.shape(lengths) != Shape{shape[b]} || (n.dtype(lengths) != DType::i64 && n.dtype(lengths) != DType::i32))
+    throw n.bad("sequence_lens is {}{}, expected i64[{}]", name_of(n.dtype(lengths)), shape_text(n.shape(lengths)), shape[b]);
   for (const int64_t length : n.is_constant(lengths) ? n.flat_ints(lengths) : Ints()) {
-    if (length < 0 || length > shape[t]) throw n.bad(fmt::format("sequence_lens has {}, expected 0 to {}", length, shape[t]));
+    if (length < 0 || length > shape[t]) throw n.bad("sequence_lens has {}, expected 0 to {}", length, shape[t]);
   }
   if (element_count(shape) == 0) return n.result(0, x);
   Shape across(2, 1);
@@ -377,8 +368,7 @@ void import_compress(NodeImport& n) {
   n.expect_counts(2, 2);
   TensorId x = n.in(0);
   n.expect_bool({n.in(1)});
-  if (n.shape(n.in(1)).size() != 1)
-    throw n.bad(fmt::format("input 1 (condition) has shape {}, expected one dimension", shape_text(n.shape(n.in(1)))));
+  if (n.shape(n.in(1)).size() != 1) throw n.bad("input 1 (condition) has shape {}, expected one dimension", shape_text(n.shape(n.in(1))));
   std::optional<int64_t> axis = n.find_int("axis");
   if (axis) axis = n.axis(*axis, n.rank(x), "attribute 'axis'");
   if (!axis) x = n.reshape(x, {element_count(n.shape(x))});
@@ -388,7 +378,7 @@ void import_compress(NodeImport& n) {
   Ints chosen;
   for (int64_t i = 0; i < condition.shape[0]; ++i) {
     if ((*condition.data)[static_cast<size_t>(i)] == std::byte{0}) continue;
-    if (i >= extent) throw n.bad(fmt::format("condition chooses element {} of the {} along axis {}", i, extent, along));
+    if (i >= extent) throw n.bad("condition chooses element {} of the {} along axis {}", i, extent, along);
     chosen.push_back(i);
   }
   n.result(0, n.add(Gather{along}, {x, n.constant_i64(chosen, {static_cast<int64_t>(chosen.size())})}));

@@ -15,7 +15,7 @@ Reduction reduction_of(NodeImport& n) {
   if (reduction == "none") return Reduction::none;
   if (reduction == "sum") return Reduction::sum;
   if (reduction == "mean") return Reduction::mean;
-  throw n.bad(fmt::format("attribute 'reduction' is '{}', expected none, sum, or mean", printable(reduction)));
+  throw n.bad("attribute 'reduction' is '{}', expected none, sum, or mean", printable(reduction));
 }
 
 class Loss {
@@ -55,20 +55,16 @@ class Loss {
     target_ = n_.shape(n_.in(1));
     Shape expected = shape;
     if (shape.size() < 2 || shape[1] < 1)
-      throw n_.bad(fmt::format("input 0 has shape {}, expected [N,C,..] with at least one class", shape_text(shape)));
+      throw n_.bad("input 0 has shape {}, expected [N,C,..] with at least one class", shape_text(shape));
     expected.erase(expected.begin() + 1);
     const DType dtype = n_.dtype(n_.in(1));
-    if (target_ != expected || (dtype != DType::i64 && dtype != DType::i32)) {
-      throw n_.bad(fmt::format("input 1 (target) is {}{}, expected i64{}", name_of(dtype), shape_text(target_), shape_text(expected)));
-    }
-    if (n_.has(2) && n_.shape(n_.in(2)) != Shape{shape[1]}) {
-      throw n_.bad(fmt::format("input 2 (weights) has shape {}, expected a number for each of {} classes", shape_text(n_.shape(n_.in(2))),
-                               shape[1]));
-    }
+    if (target_ != expected || (dtype != DType::i64 && dtype != DType::i32))
+      throw n_.bad("input 1 (target) is {}{}, expected i64{}", name_of(dtype), shape_text(target_), shape_text(expected));
+    if (n_.has(2) && n_.shape(n_.in(2)) != Shape{shape[1]})
+      throw n_.bad("input 2 (weights) has shape {}, expected a number for each of {} classes", shape_text(n_.shape(n_.in(2))), shape[1]);
     for (const int64_t target : n_.is_constant(n_.in(1)) ? n_.flat_ints(n_.in(1)) : Ints()) {
       if (target == ignored_ || (target >= 0 && target < shape[1])) continue;
-      throw n_.bad(fmt::format("input 1 (target) has {}, expected 0 to {}{}", target, shape[1] - 1,
-                               ignored_ ? fmt::format(" or {}", *ignored_) : ""));
+      throw n_.bad("input 1 (target) has {}, expected 0 to {}{}", target, shape[1] - 1, ignored_ ? fmt::format(" or {}", *ignored_) : "");
     }
   }
 
@@ -111,7 +107,7 @@ void import_softmax_cross_entropy_loss(NodeImport& n) {
   n.expect_outputs(2);
   Loss loss(n);
   const TensorId x = n.in(0);
-  if (n.rank(x) < 2) throw n.bad(fmt::format("input 0 (scores) has shape {}, expected [N,C,..]", shape_text(n.shape(x))));
+  if (n.rank(x) < 2) throw n.bad("input 0 (scores) has shape {}, expected [N,C,..]", shape_text(n.shape(x)));
   const TensorId log_prob = n.add(Softmax{1, 1, /*log=*/true}, {widened(n, x)});
   n.result(0, n.cast(loss.of(log_prob), n.dtype(x)));
   n.result(1, n.cast(log_prob, n.dtype(x)));

@@ -1,6 +1,4 @@
 // Gemm and MatMul -> MatMul. 1-D operands of MatMul get the missing dimension before and lose it after.
-#include <fmt/format.h>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
 
@@ -18,11 +16,11 @@ void import_gemm(NodeImport& n) {
 
   const Shape as = n.shape(a), bs = n.shape(b);
   if (as.size() != 2 || bs.size() != 2)
-    throw n.bad(fmt::format("A has shape {}, B has shape {}: both must be matrices", shape_text(as), shape_text(bs)));
+    throw n.bad("A has shape {}, B has shape {}: both must be matrices", shape_text(as), shape_text(bs));
   if (c.valid()) n.expect_float({a, c});
   const Shape result = n.infer(matmul, {a, b, c})[0].shape;
   if (c.valid() && !broadcast && n.shape(c) != result)
-    throw n.bad(fmt::format("C has shape {}, which is not {}, and attribute 'broadcast' is 0", shape_text(n.shape(c)), shape_text(result)));
+    throw n.bad("C has shape {}, which is not {}, and attribute 'broadcast' is 0", shape_text(n.shape(c)), shape_text(result));
   if (n.dtype(a) == DType::f32 || !c.valid()) return n.result(0, n.add(matmul, {a, b, c}));
   // The plain product of other types has no operand C.
   const auto scale = [&](float value) { return n.cast(n.constant_f32(value), n.dtype(a)); };

@@ -1,7 +1,5 @@
 // Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft. The part that they share with ONNX's Attention is in
 // attention.h. Here is how their operands lie, what a past is, and which keys count.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,7 +22,7 @@ class MsHeads {
  protected:
   int64_t number_of_heads(const char* attribute) {
     const std::optional<int64_t> heads = n_.find_int(attribute);
-    if (!heads || *heads < 1) throw n_.bad(fmt::format("attribute '{}' is missing or not positive", attribute));
+    if (!heads || *heads < 1) throw n_.bad("attribute '{}' is missing or not positive", attribute);
     return *heads;
   }
 
@@ -45,7 +43,7 @@ class MsHeads {
   TensorId counting_keys(size_t input, const char* name) {
     const TensorId given = n_.in(input);
     const Shape shape = n_.shape(given);
-    if (n_.dtype(given) != DType::i32) throw n_.bad(fmt::format("input {} is {}, expected i32", name, name_of(n_.dtype(given))));
+    if (n_.dtype(given) != DType::i32) throw n_.bad("input {} is {}, expected i32", name, name_of(n_.dtype(given)));
     const TensorId zero = n_.cast(n_.constant_f32(0), DType::i32);
     if (shape == Shape{batch()}) {
       const TensorId key = n_.cast(n_.counting(keys(), 4, 3), DType::i32);
@@ -54,8 +52,8 @@ class MsHeads {
     if (shape == Shape{batch(), keys()}) return n_.elementwise(ElementwiseOp::greater, {n_.reshape(given, {batch(), 1, 1, keys()}), zero});
     if (shape == Shape{batch(), queries(), keys()})
       return n_.elementwise(ElementwiseOp::greater, {n_.reshape(given, {batch(), 1, queries(), keys()}), zero});
-    throw n_.refuse(fmt::format("input {} has shape {}, supported: {}, {}, {}", name, shape_text(shape), shape_text({batch()}),
-                                shape_text({batch(), keys()}), shape_text({batch(), queries(), keys()})));
+    throw n_.refuse("input {} has shape {}, supported: {}, {}, {}", name, shape_text(shape), shape_text({batch()}),
+                    shape_text({batch(), keys()}), shape_text({batch(), queries(), keys()}));
   }
 
   void add_to(TensorId& bias, TensorId more) { bias = bias.valid() ? n_.elementwise(ElementwiseOp::add, {bias, more}) : more; }
@@ -65,7 +63,7 @@ class MsHeads {
     const Shape scores = {batch(), heads(), queries(), keys()}, found = n_.shape(n_.in(input));
     n_.expect_float({n_.in(0), n_.in(input)});
     if (found.size() != 4 || n_.broadcast(scores, found) != scores)
-      throw n_.bad(fmt::format("input attention_bias has shape {}, expected {}", shape_text(found), shape_text(scores)));
+      throw n_.bad("input attention_bias has shape {}, expected {}", shape_text(found), shape_text(scores));
     add_to(bias, n_.in(input));
   }
 
@@ -101,7 +99,7 @@ class MsAttention : MsHeads {
     n_.expect_counts(2, 7, 2);
     if (n_.has(kPastLength)) throw n_.refuse("input past_sequence_length is given, supported: without it");
     for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
-      if (n_.attr_flag(name, false)) throw n_.refuse(fmt::format("attribute '{}' is 1, supported: 0", name));
+      if (n_.attr_flag(name, false)) throw n_.refuse("attribute '{}' is 1, supported: 0", name);
     }
     n_.ignore("rotary_embedding_dim");  // of do_rotary
     read_shapes();
@@ -120,8 +118,8 @@ class MsAttention : MsHeads {
     x_ = n_.shape(n_.in(kX));
     const Shape weights = n_.shape(n_.in(kWeights));
     if (x_.size() != 3 || weights.size() != 2 || weights[0] != x_[2]) {
-      throw n_.bad(fmt::format("input has shape {}, weights {}, expected [batch,length,size] and [size,queries + keys + values]",
-                               shape_text(x_), shape_text(weights)));
+      throw n_.bad("input has shape {}, weights {}, expected [batch,length,size] and [size,queries + keys + values]", shape_text(x_),
+                   shape_text(weights));
     }
     heads_ = number_of_heads("num_heads");
     const int64_t third = weights[1] / 3;
@@ -130,11 +128,11 @@ class MsAttention : MsHeads {
     int64_t sum = 0;
     for (const int64_t size : sizes_) sum += size >= 0 && size <= weights[1] ? size : weights[1] + 1;
     if (sizes_.size() != 3 || sum != weights[1] || sizes_[0] != sizes_[1] || sizes_[0] % heads_ != 0 || sizes_[2] % heads_ != 0) {
-      throw n_.bad(fmt::format("weights of shape {} do not divide into {} heads of queries, keys and values of sizes {}",
-                               shape_text(weights), heads_, shape_text(sizes_)));
+      throw n_.bad("weights of shape {} do not divide into {} heads of queries, keys and values of sizes {}", shape_text(weights), heads_,
+                   shape_text(sizes_));
     }
     if (n_.has(kBias) && n_.shape(n_.in(kBias)) != Shape{weights[1]})
-      throw n_.bad(fmt::format("input bias has shape {}, expected {}", shape_text(n_.shape(n_.in(kBias))), shape_text({weights[1]})));
+      throw n_.bad("input bias has shape {}, expected {}", shape_text(n_.shape(n_.in(kBias))), shape_text({weights[1]}));
   }
 
   void make_heads() {
@@ -155,7 +153,7 @@ class MsAttention : MsHeads {
       expected.insert(expected.begin(), 2);
       if (found.size() == 5) expected[3] = past_ = found[3];
       if (found != expected || sizes_[1] != sizes_[2])
-        throw n_.bad(fmt::format("input past has shape {}, expected {}", shape_text(found), shape_text(expected)));
+        throw n_.bad("input past has shape {}, expected {}", shape_text(found), shape_text(expected));
       k_ = past_ == 0 ? k_ : n_.add(Concat{2}, {n_.part(past, 0), k_});
       v_ = past_ == 0 ? v_ : n_.add(Concat{2}, {n_.part(past, 1), v_});
     }
@@ -186,8 +184,8 @@ class MsMultiHead : MsHeads {
     make_heads();
     const Shape q = n_.shape(q_), k = n_.shape(k_), v = n_.shape(v_);
     if (k[0] != q[0] || k[3] != q[3] || v[0] != q[0] || v[2] != k[2]) {
-      throw n_.bad(fmt::format("by heads, queries have shape {}, keys {}, values {}: batch, length, or size do not fit", shape_text(q),
-                               shape_text(k), shape_text(v)));
+      throw n_.bad("by heads, queries have shape {}, keys {}, values {}: batch, length, or size do not fit", shape_text(q), shape_text(k),
+                   shape_text(v));
     }
     past_ = append_past(n_, kPastKey, kPastValue, k_, v_);
     if (keys() < 1) throw n_.refuse("there are no keys, supported: at least one");
@@ -205,8 +203,8 @@ class MsMultiHead : MsHeads {
     const Shape query = n_.shape(n_.in(kQuery));
     if (!n_.has(kKey)) {
       if (query.size() != 5 || query[2] != heads_ || query[3] != 3 || n_.has(kValue)) {
-        throw n_.refuse(fmt::format("without input key, input query has shape {}, supported: [batch,length,{},3,size] and no value",
-                                    shape_text(query), heads_));
+        throw n_.refuse("without input key, input query has shape {}, supported: [batch,length,{},3,size] and no value", shape_text(query),
+                        heads_);
       }
       refuse_bias("packed queries, keys and values");
       q_ = packed(kQuery, 0);
@@ -217,10 +215,10 @@ class MsMultiHead : MsHeads {
     n_.expect_float({n_.in(kQuery), n_.in(kKey)});
     const Shape key = n_.shape(n_.in(kKey));
     if (query.size() != 3 || query[2] % heads_ != 0)
-      throw n_.bad(fmt::format("input query has shape {}, expected [batch,length,{} heads * size]", shape_text(query), heads_));
+      throw n_.bad("input query has shape {}, expected [batch,length,{} heads * size]", shape_text(query), heads_);
     if (key.size() == 5) {
       if (key[2] != heads_ || key[3] != 2 || n_.has(kValue))
-        throw n_.bad(fmt::format("input key has shape {}, expected [batch,length,{},2,size] and no value", shape_text(key), heads_));
+        throw n_.bad("input key has shape {}, expected [batch,length,{},2,size] and no value", shape_text(key), heads_);
       refuse_bias("packed keys and values");
       q_ = split_heads(n_, n_.in(kQuery), heads_);
       k_ = packed(kKey, 0);
@@ -231,8 +229,8 @@ class MsMultiHead : MsHeads {
     const Shape value = n_.shape(n_.in(kValue));
     if (key.size() == 4) {
       if (value.size() != 4 || key[1] != heads_ || value[1] != heads_ || n_.has(kPastKey))
-        throw n_.bad(fmt::format("inputs key and value have shapes {} and {}, expected [batch,{},length,size] and no past_key",
-                                 shape_text(key), shape_text(value), heads_));
+        throw n_.bad("inputs key and value have shapes {} and {}, expected [batch,{},length,size] and no past_key", shape_text(key),
+                     shape_text(value), heads_);
       refuse_bias("keys of 4 dimensions");
       q_ = split_heads(n_, n_.in(kQuery), heads_);
       k_ = n_.in(kKey);
@@ -240,8 +238,8 @@ class MsMultiHead : MsHeads {
       return;
     }
     if (key.size() != 3 || value.size() != 3 || key[2] != query[2] || value[2] % heads_ != 0) {
-      throw n_.bad(fmt::format("inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] each",
-                               shape_text(query), shape_text(key), shape_text(value), heads_));
+      throw n_.bad("inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] each", shape_text(query),
+                   shape_text(key), shape_text(value), heads_);
     }
     read_bias({query[2], key[2], value[2]});
     q_ = split_heads(n_, shifted(kQuery, 0, query[2]), heads_);
@@ -257,12 +255,12 @@ class MsMultiHead : MsHeads {
   }
 
   void refuse_bias(const char* what) {
-    if (n_.has(kBias)) throw n_.refuse(fmt::format("input bias is given with {}, supported: with queries, keys and values apart", what));
+    if (n_.has(kBias)) throw n_.refuse("input bias is given with {}, supported: with queries, keys and values apart", what);
   }
   void read_bias(const Ints& sizes) {
     const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     if (n_.has(kBias) && n_.shape(n_.in(kBias)) != Shape{sum})
-      throw n_.bad(fmt::format("input bias has shape {}, expected {}", shape_text(n_.shape(n_.in(kBias))), shape_text({sum})));
+      throw n_.bad("input bias has shape {}, expected {}", shape_text(n_.shape(n_.in(kBias))), shape_text({sum}));
   }
   TensorId shifted(size_t input, int64_t first, int64_t size) {
     if (!n_.has(kBias)) return n_.in(input);
@@ -299,21 +297,20 @@ class MsGroupQuery : MsHeads {
 
   void refuse_rest() {
     for (size_t i = kSink; i < n_.input_count(); ++i) {
-      if (n_.has(i)) throw n_.refuse(fmt::format("input {} is given (head_sink, or scales of quantised keys), supported: without it", i));
+      if (n_.has(i)) throw n_.refuse("input {} is given (head_sink, or scales of quantised keys), supported: without it", i);
     }
     if (n_.attr_int("smooth_softmax", 0) > 0) throw n_.refuse("attribute 'smooth_softmax' is 1, supported: 0");
     n_.attr_int("qk_output", 0);  // what output 3 would be
     for (const char* name : {"k_quant_type", "v_quant_type"}) {
       const std::string type = n_.attr_string(name, "NONE");
-      if (type != "NONE") throw n_.refuse(fmt::format("attribute '{}' is '{}', supported: NONE", name, printable(type)));
+      if (type != "NONE") throw n_.refuse("attribute '{}' is '{}', supported: NONE", name, printable(type));
     }
     if (n_.attr_int("kv_cache_bit_width", 0) != 0) throw n_.refuse("attribute 'kv_cache_bit_width' is not 0, supported: 0");
   }
 
   void read_heads() {
     const int64_t of_queries = number_of_heads("num_heads"), of_keys = number_of_heads("kv_num_heads");
-    if (of_queries % of_keys != 0)
-      throw n_.bad(fmt::format("{} heads of queries do not share {} heads of keys evenly", of_queries, of_keys));
+    if (of_queries % of_keys != 0) throw n_.bad("{} heads of queries do not share {} heads of keys evenly", of_queries, of_keys);
     TensorId query = n_.in(kQuery), key, value;
     n_.expect_float({query});
     const Shape shape = n_.shape(query);
@@ -325,7 +322,7 @@ class MsGroupQuery : MsHeads {
     } else {
       const int64_t all = of_queries + 2 * of_keys;
       if (shape.size() != 3 || shape[2] % all != 0)
-        throw n_.bad(fmt::format("input query has shape {}, expected [batch,length,{} heads * size]", shape_text(shape), all));
+        throw n_.bad("input query has shape {}, expected [batch,length,{} heads * size]", shape_text(shape), all);
       const int64_t size = shape[2] / all;
       const TensorId packed = query;
       query = n_.slice_axis(packed, 2, 0, of_queries * size);
@@ -337,9 +334,9 @@ class MsGroupQuery : MsHeads {
                       k[2] == q[2] / of_queries * of_keys && n_.shape(value) == k;
     if (!fits) {
       throw n_.bad(
-          fmt::format("inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] and {} heads of keys "
-                      "and values, of the same length",
-                      shape_text(q), shape_text(k), shape_text(n_.shape(value)), of_queries, of_keys));
+          "inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] and {} heads of keys "
+          "and values, of the same length",
+          shape_text(q), shape_text(k), shape_text(n_.shape(value)), of_queries, of_keys);
     }
     q_ = split_heads(n_, query, of_queries);
     k_ = split_heads(n_, key, of_keys);
@@ -352,20 +349,20 @@ class MsGroupQuery : MsHeads {
     is_cache_ = !n_.is_constant(n_.in(kTotal));
     const Ints total = is_cache_ ? Ints{queries()} : n_.ints(kTotal, "total_sequence_length");
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
-      throw n_.bad(fmt::format("input total_sequence_length is {}, expected one number of at least {}, the length of query",
-                               shape_text(total), queries()));
+      throw n_.bad("input total_sequence_length is {}, expected one number of at least {}, the length of query", shape_text(total),
+                   queries());
     past_ = past_keys(n_, kPastKey, kPastValue, k_, v_);
     present_ = std::max(past_, total[0]);
     is_prompt_ = total[0] == queries() && !is_cache_;
     if (is_cache_ && past_ < queries())
       throw n_.refuse(
-          fmt::format("total_sequence_length is known at run time only and past_key has {} places, supported: a constant, or a past_key "
-                      "that is a cache with places for the {} new keys, too",
-                      past_, queries()));
+          "total_sequence_length is known at run time only and past_key has {} places, supported: a constant, or a past_key "
+          "that is a cache with places for the {} new keys, too",
+          past_, queries());
     const TensorId given = n_.in(kLengths);
     const Shape shape = n_.shape(given);
     if (n_.dtype(given) != DType::i32 || element_count(shape) != batch() || shape.empty() || shape[0] != batch())
-      throw n_.bad(fmt::format("input seqlens_k is {}{}, expected i32[{}]", name_of(n_.dtype(given)), shape_text(shape), batch()));
+      throw n_.bad("input seqlens_k is {}{}, expected i32[{}]", name_of(n_.dtype(given)), shape_text(shape), batch());
     const TensorId last = n_.reshape(n_.cast(given, DType::i64), {batch(), 1, 1, 1});
     before_ = is_prompt_ ? n_.constant_i64(Ints(static_cast<size_t>(batch()), 0), {batch(), 1, 1, 1})
                          : n_.elementwise(ElementwiseOp::sub, {last, whole(queries() - 1)});
@@ -380,17 +377,16 @@ class MsGroupQuery : MsHeads {
     Rotary rotary{n_.attr_flag("rotary_interleaved", false), cosine.size() == 2 ? 2 * cosine[1] : 0};
     if (cosine.size() != 2 || sine != cosine || rotary.size < 2 || rotary.size > size) {
       throw n_.bad(
-          fmt::format("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half] with at most half of the head's "
-                      "{} elements",
-                      shape_text(cosine), shape_text(sine), size));
+          "inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half] with at most half of the head's "
+          "{} elements",
+          shape_text(cosine), shape_text(sine), size);
     }
     n_.expect_float({n_.in(kQuery), n_.in(kCosine), n_.in(kSine)});
     TensorId ids = n_.reshape(places(), {batch(), queries()});
     if (n_.has(kPositions)) {
       ids = n_.in(kPositions);
       if (n_.shape(ids) != Shape{batch(), queries()})
-        throw n_.bad(
-            fmt::format("input position_ids has shape {}, expected {}", shape_text(n_.shape(ids)), shape_text({batch(), queries()})));
+        throw n_.bad("input position_ids has shape {}, expected {}", shape_text(n_.shape(ids)), shape_text({batch(), queries()}));
     }
     const auto angles = [&](size_t input, const char* name) {
       return n_.reshape(take_rows(n_, n_.in(input), ids, name), {batch(), 1, queries(), rotary.size / 2});
@@ -432,7 +428,7 @@ class MsGroupQuery : MsHeads {
     TensorId kept = n_.elementwise(ElementwiseOp::less_equal, {key, at});
     const int64_t window = n_.attr_int("local_window_size", -1);
     if (window != -1 && (window < 1 || window > kMaxElements))
-      throw n_.bad(fmt::format("attribute 'local_window_size' is {}, expected -1 or a positive number", window));
+      throw n_.bad("attribute 'local_window_size' is {}, expected -1 or a positive number", window);
     if (window > 0) {
       const TensorId is_near = n_.elementwise(ElementwiseOp::less, {at, n_.elementwise(ElementwiseOp::add, {key, whole(window)})});
       kept = n_.elementwise(ElementwiseOp::logical_and, {kept, is_near});

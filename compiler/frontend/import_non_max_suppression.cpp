@@ -1,7 +1,5 @@
 // NonMaxSuppression. How many boxes stay is known only at run time: the result has room for as many boxes as can stay, and a count says how
 // many did.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -14,16 +12,16 @@ void import_non_max_suppression(NodeImport& n) {
   n.expect_float({boxes, scores});
   NonMaxSuppression suppression;
   const int64_t layout = n.attr_int("center_point_box", 0);
-  if (layout != 0 && layout != 1) throw n.bad(fmt::format("attribute 'center_point_box' is {}, expected 0 or 1", layout));
+  if (layout != 0 && layout != 1) throw n.bad("attribute 'center_point_box' is {}, expected 0 or 1", layout);
   suppression.by_centre = layout == 1;
   if (const std::optional<Ints> most = n.optional_ints(2, "max_output_boxes_per_class")) {
-    if (most->size() != 1) throw n.bad(fmt::format("input 2 (max_output_boxes_per_class) has {} values, expected one", most->size()));
+    if (most->size() != 1) throw n.bad("input 2 (max_output_boxes_per_class) has {} values, expected one", most->size());
     const Shape shape = n.shape(boxes);
     suppression.most = std::clamp<int64_t>((*most)[0], 0, shape.size() == 3 ? shape[1] : 0);
   }
   if (n.has(3)) suppression.overlap = static_cast<float>(n.number(3, "iou_threshold"));
   if (!(suppression.overlap >= 0 && suppression.overlap <= 1))
-    throw n.bad(fmt::format("input 3 (iou_threshold) is {}, expected 0 to 1", suppression.overlap));
+    throw n.bad("input 3 (iou_threshold) is {}, expected 0 to 1", suppression.overlap);
   suppression.has_threshold = n.has(4);
   if (n.has(4)) suppression.least_score = static_cast<float>(n.number(4, "score_threshold"));
 

@@ -1,7 +1,5 @@
 // BatchNormalization, LRN, Softmax and LogSoftmax, Dropout: operators that a compiler for inference reads differently from a training
 // framework.
-#include <fmt/format.h>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
 
@@ -23,7 +21,7 @@ void import_batch_normalization(NodeImport& n) {
         "eval()");
   }
   for (size_t k = 1; k < n.output_count(); ++k) {
-    if (n.wants(k)) throw n.refuse(fmt::format("output {} is used, which is of training only; supported: Y alone", k));
+    if (n.wants(k)) throw n.refuse("output {} is used, which is of training only; supported: Y alone", k);
   }
   if (n.version() == 1) n.ignore("consumed_inputs");
   if (n.version() < 7) expect_test_mode(n);
@@ -39,8 +37,8 @@ void import_batch_normalization(NodeImport& n) {
     const int64_t channels = element_count(each);
     for (size_t i = 1; i < operands.size(); ++i) {
       if (n.shape(operands[i]) != each) {
-        throw n.bad(fmt::format("attribute 'spatial' is 0, and input {} has shape {}, expected {}", i, shape_text(n.shape(operands[i])),
-                                shape_text(each)));
+        throw n.bad("attribute 'spatial' is 0, and input {} has shape {}, expected {}", i, shape_text(n.shape(operands[i])),
+                    shape_text(each));
       }
       operands[i] = n.reshape(operands[i], {channels});
     }
@@ -54,7 +52,7 @@ void import_lrn(NodeImport& n) {
   const TensorId x = n.float_in(0);
   const std::optional<int64_t> size = n.find_int("size");
   if (!size) throw n.bad("attribute 'size' is missing");
-  if (*size < 1 || *size > kMaxElements) throw n.bad(fmt::format("attribute 'size' is {}, it must be at least 1", *size));
+  if (*size < 1 || *size > kMaxElements) throw n.bad("attribute 'size' is {}, it must be at least 1", *size);
   const Lrn lrn{*size, n.attr_float("alpha", 1e-4F), n.attr_float("beta", 0.75F), n.attr_float("bias", 1.0F)};
   n.result(0, n.add(lrn, {x}));
 }

@@ -16,7 +16,7 @@ void expect_f32_stash(NodeImport& n) {
   const int64_t type = n.attr_int("stash_type", 1);
   if (type == 1) return;
   const std::string name = type >= 0 && type < 100 ? onnx_type_name(static_cast<int>(type)) : fmt::format("{}", type);
-  throw n.refuse(fmt::format("attribute 'stash_type' is {}, supported: FLOAT", name));
+  throw n.refuse("attribute 'stash_type' is {}, supported: FLOAT", name);
 }
 
 TensorId scalar(NodeImport& n, float value, DType dtype) { return n.cast(n.constant_f32(value), dtype); }
@@ -45,22 +45,21 @@ Statistics statistics_of(NodeImport& n, const LayerNorm& norm, TensorId x) {
 TensorId per_channel(NodeImport& n, TensorId numbers, const char* name, const Shape& expected, size_t rank) {
   const Shape shape = n.shape(numbers);
   const int64_t count = std::accumulate(expected.begin(), expected.end(), int64_t{1}, std::multiplies<>());
-  if (shape != Shape{count}) throw n.bad(fmt::format("input {} has shape {}, expected {}", name, shape_text(shape), shape_text({count})));
+  if (shape != Shape{count}) throw n.bad("input {} has shape {}, expected {}", name, shape_text(shape), shape_text({count}));
   Shape aligned = expected;
   aligned.resize(rank - 1, 1);
   return n.reshape(numbers, aligned);
 }
 
 void expect_channels(NodeImport& n, TensorId x) {
-  if (n.rank(x) < 3)
-    throw n.bad(fmt::format("input X has shape {}, expected [N,C,...] with at least 3 dimensions", shape_text(n.shape(x))));
+  if (n.rank(x) < 3) throw n.bad("input X has shape {}, expected [N,C,...] with at least 3 dimensions", shape_text(n.shape(x)));
 }
 
 }  // namespace
 
 void refuse_outputs(const NodeImport& n, std::initializer_list<size_t> outputs) {
   for (const size_t k : outputs) {
-    if (n.wants(k)) throw n.refuse(fmt::format("output {} is used, which is of training only", k));
+    if (n.wants(k)) throw n.refuse("output {} is used, which is of training only", k);
   }
 }
 
@@ -72,10 +71,8 @@ TensorId layer_norm(NodeImport& n, const LayerNorm& norm, TensorId x, TensorId s
   TensorId y = n.cast(n.add(normalize, {x}), result);
   for (const auto& [factor, op] : {std::pair{scale, ElementwiseOp::mul}, std::pair{bias, ElementwiseOp::add}}) {
     if (!factor.valid()) continue;
-    if (n.broadcast(n.shape(x), n.shape(factor)) != n.shape(x)) {
-      throw n.bad(fmt::format("input Scale or B has shape {}, which does not broadcast to X's {}", shape_text(n.shape(factor)),
-                              shape_text(n.shape(x))));
-    }
+    if (n.broadcast(n.shape(x), n.shape(factor)) != n.shape(x))
+      throw n.bad("input Scale or B has shape {}, which does not broadcast to X's {}", shape_text(n.shape(factor)), shape_text(n.shape(x)));
     y = n.elementwise(op, {y, factor});
   }
   return y;
@@ -137,7 +134,7 @@ void import_group_normalization(NodeImport& n) {
   const std::optional<int64_t> groups = n.find_int("num_groups");
   if (!groups) throw n.bad("attribute 'num_groups' is missing");
   if (*groups < 1 || shape[1] % *groups != 0)
-    throw n.bad(fmt::format("attribute 'num_groups' is {}, which does not divide the {} channels of X", *groups, shape[1]));
+    throw n.bad("attribute 'num_groups' is {}, which does not divide the {} channels of X", *groups, shape[1]);
   Shape cut = shape;
   cut[1] = *groups;
   cut.insert(cut.begin() + 2, shape[1] / *groups);
@@ -161,7 +158,7 @@ void import_lp_normalization(NodeImport& n) {
   n.expect_counts(1, 1);
   const TensorId x = n.float_in(0);
   const int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x), "attribute 'axis'"), p = n.attr_int("p", 2);
-  if (p != 1 && p != 2) throw n.bad(fmt::format("attribute 'p' is {}, expected 1 or 2", p));
+  if (p != 1 && p != 2) throw n.bad("attribute 'p' is {}, expected 1 or 2", p);
   const TensorId norm = n.add(Reduce{p == 1 ? ReduceKind::l1 : ReduceKind::l2, {axis}, /*keepdims=*/true}, {x});
   const TensorId is_zero = n.elementwise(ElementwiseOp::equal, {norm, scalar(n, 0, n.dtype(x))});
   const TensorId divisor = n.elementwise(ElementwiseOp::where, {is_zero, scalar(n, 1, n.dtype(x)), norm});

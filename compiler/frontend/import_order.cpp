@@ -1,6 +1,4 @@
 // Operators about the order of elements along a dimension, and those that are made of them.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
@@ -18,14 +16,14 @@ int64_t wanted_count(NodeImport& n) {
     return *k;
   }
   const Ints k = n.ints(1, "K");
-  if (k.size() != 1) throw n.bad(fmt::format("input 1 (K) has {} values, expected one", k.size()));
+  if (k.size() != 1) throw n.bad("input 1 (K) has {} values, expected one", k.size());
   return k[0];
 }
 
 // Where the largest or smallest element of every line stands; extent 1 along the axis. NaN counts as largest, and as smallest.
 TensorId place_of_first(NodeImport& n, TensorId x, int64_t axis, bool largest, bool last_of_equals) {
   const Shape shape = n.shape(x);
-  if (shape[static_cast<size_t>(axis)] == 0) throw n.bad(fmt::format("axis {} of {} has no elements", axis, shape_text(shape)));
+  if (shape[static_cast<size_t>(axis)] == 0) throw n.bad("axis {} of {} has no elements", axis, shape_text(shape));
   return n.add_all(TopK{axis, 1, largest, last_of_equals, /*nan_first=*/true}, {x})[1];
 }
 
@@ -126,7 +124,7 @@ void import_cumulate(NodeImport& n, bool product) {
   const TensorId x = n.in(0);
   n.expect_number({x});
   const Ints axis = n.ints(1, "axis");
-  if (axis.size() != 1) throw n.bad(fmt::format("input 1 (axis) has {} values, expected one", axis.size()));
+  if (axis.size() != 1) throw n.bad("input 1 (axis) has {} values, expected one", axis.size());
   Cumulate cumulate{n.axis(axis[0], n.rank(x)), product, n.attr_flag("exclusive", false), n.attr_flag("reverse", false)};
   n.result(0, n.add(cumulate, {x}));
 }

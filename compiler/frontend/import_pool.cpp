@@ -1,8 +1,6 @@
 // MaxPool, AveragePool, LpPool, MaxUnpool and the global pools. A Pool has two spatial dimensions at most; more of them are pooled one
 // after another, because a maximum of maxima is the maximum of all, and the count that an average divides by is the product of one per
 // dimension.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -79,8 +77,8 @@ TensorId pooled(NodeImport& n, const Pool& pool, TensorId x) {
 void expect_small_pads(NodeImport& n, const SpatialWindow& window) {
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     if (std::max(window.pads_begin[d], window.pads_end[d]) < window.reach(d)) continue;
-    throw n.refuse(fmt::format("pads {} and {} are not smaller than the window, which spans {}", window.pads_begin[d], window.pads_end[d],
-                               window.reach(d)));
+    throw n.refuse("pads {} and {} are not smaller than the window, which spans {}", window.pads_begin[d], window.pads_end[d],
+                   window.reach(d));
   }
 }
 
@@ -122,7 +120,7 @@ TensorId widened(NodeImport& n, TensorId x) { return n.dtype(x) == DType::f64 ? 
 
 float exponent_of(NodeImport& n) {
   const float p = n.version() == 1 ? n.attr_float("p", 2) : static_cast<float>(n.attr_int("p", 2));
-  if (!(p > 0) || p > 1e6F) throw n.bad(fmt::format("attribute 'p' is {}, expected more than 0", p));
+  if (!(p > 0) || p > 1e6F) throw n.bad("attribute 'p' is {}, expected more than 0", p);
   return p;
 }
 
@@ -193,17 +191,16 @@ void import_max_unpool(NodeImport& n) {
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     shape[d + 2] = (xs[d + 2] - 1) * window.strides[d] + window.kernel[d] - window.pads_begin[d] - window.pads_end[d];
     if (xs[d + 2] < 1 || shape[d + 2] < 1)
-      throw n.bad(fmt::format("nothing is left of dimension {} of X of shape {} by strides, kernel_shape and pads", d + 2, shape_text(xs)));
+      throw n.bad("nothing is left of dimension {} of X of shape {} by strides, kernel_shape and pads", d + 2, shape_text(xs));
   }
   TensorId y = n.add(MaxUnpool{shape}, {x, indices});
   if (const std::optional<Ints> wanted = n.optional_ints(2, "output_shape")) {
-    if (wanted->size() != shape.size())
-      throw n.bad(fmt::format("input output_shape is {}, X has shape {}", shape_text(*wanted), shape_text(xs)));
+    if (wanted->size() != shape.size()) throw n.bad("input output_shape is {}, X has shape {}", shape_text(*wanted), shape_text(xs));
     Pad pad{Ints(shape.size(), 0), {}};
     for (size_t d = 0; d < shape.size(); ++d) {
       pad.after.push_back((*wanted)[d] - shape[d]);
       if (pad.after[d] < 0 || (*wanted)[d] > kMaxAttribute)
-        throw n.bad(fmt::format("input output_shape is {}, expected at least {}", shape_text(*wanted), shape_text(shape)));
+        throw n.bad("input output_shape is {}, expected at least {}", shape_text(*wanted), shape_text(shape));
     }
     if (*wanted != shape) y = n.add(pad, {y});
   }
@@ -214,7 +211,7 @@ void import_global_pool(NodeImport& n, ReduceKind kind) {
   n.expect_counts(1, 1);
   const TensorId x = n.float_in(0);
   const Shape shape = n.shape(x);
-  if (shape.size() < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(shape)));
+  if (shape.size() < 3) throw n.bad("input X has shape {}, expected [N,C,spatial...]", shape_text(shape));
   n.result(0, n.add(Reduce{kind, range(2, n.rank(x)), /*keepdims=*/true}, {x}));
 }
 
@@ -223,7 +220,7 @@ void import_global_lp_pool(NodeImport& n) {
   if (p == 1 || p == 2) return import_global_pool(n, p == 1 ? ReduceKind::l1 : ReduceKind::l2);
   n.expect_counts(1, 1);
   const TensorId x = n.float_in(0);
-  if (n.rank(x) < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(n.shape(x))));
+  if (n.rank(x) < 3) throw n.bad("input X has shape {}, expected [N,C,spatial...]", shape_text(n.shape(x)));
   const Reduce sum{ReduceKind::sum, range(2, n.rank(x)), true};
   n.result(0, n.cast(root(n, n.add(sum, {power(n, widened(n, x), p)}), p), n.dtype(x)));
 }

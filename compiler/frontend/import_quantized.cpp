@@ -1,7 +1,5 @@
 // Quantised tensors: integers q that stand for (q - zero point) * scale. Everything becomes other operators: differences and products of
 // i32, which are exact, and f32 arithmetic where ONNX has floats.
-#include <fmt/format.h>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/initializers.h"
 
@@ -17,8 +15,8 @@ TensorId along_axis(NodeImport& n, TensorId parameter, const Shape& x, int64_t a
   const int64_t at = n.axis(axis, static_cast<int64_t>(x.size()), "attribute 'axis'");
   const int64_t extent = x[static_cast<size_t>(at)];
   if (shape.size() != 1 || shape[0] != extent)
-    throw n.bad(fmt::format("{} has {} elements in {} dimensions, expected one, or one for each of {}", what, element_count(shape),
-                            shape.size(), extent));
+    throw n.bad("{} has {} elements in {} dimensions, expected one, or one for each of {}", what, element_count(shape), shape.size(),
+                extent);
   Shape column(x.size() - static_cast<size_t>(at), 1);
   column[0] = extent;
   return n.reshape(parameter, column);
@@ -27,7 +25,7 @@ TensorId along_axis(NodeImport& n, TensorId parameter, const Shape& x, int64_t a
 int64_t read_axis(NodeImport& n) {
   if (n.version() >= 21) {
     const int64_t block = n.attr_int("block_size", 0);
-    if (block != 0) throw n.refuse(fmt::format("attribute 'block_size' is {}, supported: 0, a scale for a tensor or an axis", block));
+    if (block != 0) throw n.refuse("attribute 'block_size' is {}, supported: 0, a scale for a tensor or an axis", block);
   }
   return n.version() >= 13 ? n.attr_int("axis", 1) : 0;
 }
@@ -36,7 +34,7 @@ std::optional<DType> read_output_type(NodeImport& n, int since) {
   const int64_t type = n.version() >= since ? n.attr_int("output_dtype", 0) : 0;
   if (type == 0) return std::nullopt;
   const std::optional<DType> dtype = dtype_of_onnx(static_cast<int>(type));
-  if (!dtype) throw n.refuse(fmt::format("attribute 'output_dtype' is {}, which is not supported", onnx_type_name(static_cast<int>(type))));
+  if (!dtype) throw n.refuse("attribute 'output_dtype' is {}, which is not supported", onnx_type_name(static_cast<int>(type)));
   return dtype;
 }
 
@@ -62,7 +60,7 @@ TensorId shifted(NodeImport& n, TensorId q, TensorId zero_point) {
 
 void expect_eight_bits(NodeImport& n, TensorId q) {
   const DType dtype = n.dtype(q);
-  if (dtype != DType::i8 && dtype != DType::u8) throw n.bad(fmt::format("an operand is {}, expected i8 or u8", name_of(dtype)));
+  if (dtype != DType::i8 && dtype != DType::u8) throw n.bad("an operand is {}, expected i8 or u8", name_of(dtype));
 }
 
 // The zero point of a left operand is one number or one per row, of a right one one number or one per column.
@@ -97,7 +95,7 @@ void import_quantize_linear(NodeImport& n) {
   const std::optional<DType> given = read_output_type(n, 21);
   const DType to = n.has(2) ? n.dtype(n.in(2)) : given.value_or(DType::u8);
   if (given && *given != to) throw n.bad("attribute 'output_dtype' is not the type of the zero point");
-  if (!is_small_integer(to)) throw n.refuse(fmt::format("quantises to {}, supported: integers of 8 and 16 bits", name_of(to)));
+  if (!is_small_integer(to)) throw n.refuse("quantises to {}, supported: integers of 8 and 16 bits", name_of(to));
   const TensorId scale = along_axis(n, n.cast(n.in(1), DType::f32), shape, axis, "y_scale");
   const TensorId zero_point = n.has(2) ? along_axis(n, n.in(2), shape, axis, "y_zero_point") : TensorId();
   n.result(0, quantized(n, n.elementwise(ElementwiseOp::div, {n.cast(x, DType::f32), scale}), zero_point, to));
@@ -111,7 +109,7 @@ void import_dequantize_linear(NodeImport& n) {
   const int64_t axis = read_axis(n);
   const DType to = read_output_type(n, 23).value_or(n.dtype(n.in(1)));
   if (!is_small_integer(n.dtype(x)) && n.dtype(x) != DType::i32)
-    throw n.refuse(fmt::format("x is {}, supported: integers of 8 and 16 bits, i32", name_of(n.dtype(x))));
+    throw n.refuse("x is {}, supported: integers of 8 and 16 bits, i32", name_of(n.dtype(x)));
   const TensorId scale = along_axis(n, n.cast(n.in(1), DType::f32), shape, axis, "x_scale");
   TensorId whole = x;
   if (n.has(2)) {
@@ -185,7 +183,7 @@ void import_qlinear_conv(NodeImport& n) {
   expect_eight_bits(n, n.in(3));
   const int64_t rank = n.rank(n.in(3));
   const TensorId bias = n.optional_in(8);
-  if (bias.valid() && n.dtype(bias) != DType::i32) throw n.bad(fmt::format("B is {}, expected i32", name_of(n.dtype(bias))));
+  if (bias.valid() && n.dtype(bias) != DType::i32) throw n.bad("B is {}, expected i32", name_of(n.dtype(bias)));
   const TensorId x = shifted(n, n.in(0), n.reshape(n.in(2), {})), w = shifted(n, n.in(3), of_channels(n, n.in(5), rank));
   const TensorId product = n.cast(convolution(n, x, w, bias), DType::f32);
   const TensorId both = n.elementwise(ElementwiseOp::mul, {n.reshape(n.in(1), {}), of_channels(n, n.in(4), rank - 1)});

@@ -3,8 +3,6 @@
 //
 // Odd: activation_alpha and activation_beta are no lists by position: each function that has such a number takes the next one, and
 // those behind the end of the list have the defaults of the ONNX operators of their names.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -48,7 +46,7 @@ const FunctionRow& function_named(const NodeImport& n, const std::string& name) 
     if (same_word(name, name_of(row.kind))) return row;
     known.emplace_back(name_of(row.kind));
   }
-  throw n.bad(fmt::format("attribute 'activations' names '{}', known: {}", printable(name), join(known, ", ")));
+  throw n.bad("attribute 'activations' names '{}', known: {}", printable(name), join(known, ", "));
 }
 
 // Hands out the values of activation_alpha or activation_beta.
@@ -56,12 +54,12 @@ class Numbers {
  public:
   Numbers(NodeImport& n, std::string_view name, size_t functions) : n_(n), name_(name), given_(n.find_floats(name).value_or(Floats())) {
     if (given_.size() <= functions) return;
-    throw n.bad(fmt::format("attribute '{}' has {} values for {} activations", name, given_.size(), functions));
+    throw n.bad("attribute '{}' has {} values for {} activations", name, given_.size(), functions);
   }
   float next(std::optional<float> fallback, const FunctionRow& row) {
     if (!fallback) return 0;
     if (taken_ < given_.size()) return given_[taken_++];
-    if (row.needs_numbers) throw n_.bad(fmt::format("attribute '{}' has no value for {}", name_, name_of(row.kind)));
+    if (row.needs_numbers) throw n_.bad("attribute '{}' has no value for {}", name_, name_of(row.kind));
     return *fallback;
   }
 
@@ -80,9 +78,8 @@ std::vector<std::array<CellFunction, 3>> read_functions(NodeImport& n, CellKind 
   Numbers alphas(n, "activation_alpha", directions * each), betas(n, "activation_beta", directions * each);
   const std::optional<std::vector<std::string>> names = n.find_strings("activations");
   if (!names) return functions;
-  if (names->size() != directions * each) {
-    throw n.bad(fmt::format("attribute 'activations' has {} names, expected {}", names->size(), directions * each));
-  }
+  if (names->size() != directions * each)
+    throw n.bad("attribute 'activations' has {} names, expected {}", names->size(), directions * each);
   for (size_t i = 0; i < names->size(); ++i) {
     const FunctionRow& row = function_named(n, (*names)[i]);
     const float alpha = alphas.next(row.alpha, row);
@@ -97,7 +94,7 @@ std::vector<bool> read_directions(NodeImport& n) {
   if (direction == "forward" || direction == "foward") return {false};  // GRU 1 has the second as its default
   if (direction == "reverse") return {true};
   if (direction == "bidirectional") return {false, true};
-  throw n.bad(fmt::format("attribute 'direction' is '{}', expected forward, reverse, or bidirectional", printable(direction)));
+  throw n.bad("attribute 'direction' is '{}', expected forward, reverse, or bidirectional", printable(direction));
 }
 
 bool is_zero(const ops::Value& value) {
@@ -130,7 +127,7 @@ class RecurrentImport {
     functions_ = read_functions(n_, kind_, reverse_.size());
     cell_.kind = kind_;
     if (const std::optional<float> clip = n_.find_float("clip")) {
-      if (!(*clip > 0)) throw n_.bad(fmt::format("attribute 'clip' is {}, it must be positive", *clip));
+      if (!(*clip > 0)) throw n_.bad("attribute 'clip' is {}, it must be positive", *clip);
       cell_.clip = *clip;
     }
     if (kind_ == CellKind::lstm) cell_.input_forget = n_.attr_int("input_forget", 0) != 0;
@@ -142,19 +139,15 @@ class RecurrentImport {
   void read_sizes() {
     x_ = n_.in(kX);
     const Shape x = n_.shape(x_), r = n_.shape(n_.in(kR));
-    if (x.size() != 3) {
-      throw n_.bad(
-          fmt::format("input X has shape {}, expected [{}]", shape_text(x), batch_first_ ? "batch,steps,size" : "steps,batch,size"));
-    }
-    if (element_count(x) == 0) throw n_.refuse(fmt::format("input X has shape {}, supported: at least one element", shape_text(x)));
+    if (x.size() != 3)
+      throw n_.bad("input X has shape {}, expected [{}]", shape_text(x), batch_first_ ? "batch,steps,size" : "steps,batch,size");
+    if (element_count(x) == 0) throw n_.refuse("input X has shape {}, supported: at least one element", shape_text(x));
     cell_.steps = x[batch_first_ ? 1 : 0];
     batch_ = x[batch_first_ ? 0 : 1];
-    if (r.size() != 3 || r[2] < 1) throw n_.bad(fmt::format("input R has shape {}, expected [directions,gates,hidden]", shape_text(r)));
+    if (r.size() != 3 || r[2] < 1) throw n_.bad("input R has shape {}, expected [directions,gates,hidden]", shape_text(r));
     cell_.hidden = r[2];
     const std::optional<int64_t> hidden = n_.find_int("hidden_size");
-    if (hidden && *hidden != cell_.hidden) {
-      throw n_.bad(fmt::format("attribute 'hidden_size' is {}, input R has shape {}", *hidden, shape_text(r)));
-    }
+    if (hidden && *hidden != cell_.hidden) throw n_.bad("attribute 'hidden_size' is {}, input R has shape {}", *hidden, shape_text(r));
     const int64_t rows = gates_of(kind_) * cell_.hidden;
     const Shape state = batch_first_ ? Shape{batch_, directions(), cell_.hidden} : Shape{directions(), batch_, cell_.hidden};
     expect(kR, "R", {directions(), rows, cell_.hidden});
@@ -171,25 +164,21 @@ class RecurrentImport {
     n_.expect_float({n_.in(kX), n_.in(i)});
     const Shape found = n_.shape(n_.in(i));
     if (found == shape) return;
-    throw n_.bad(fmt::format("input {} has shape {}, expected {} for {} and X {}", name, shape_text(found), shape_text(shape),
-                             directions() == 1 ? "one direction" : "two directions", shape_text(n_.shape(n_.in(kX)))));
+    throw n_.bad("input {} has shape {}, expected {} for {} and X {}", name, shape_text(found), shape_text(shape),
+                 directions() == 1 ? "one direction" : "two directions", shape_text(n_.shape(n_.in(kX))));
   }
 
   // Lengths that are known are checked, and left out where they say nothing.
   void read_lengths() {
     if (!n_.has(kLengths)) return;
     const TensorId id = n_.in(kLengths);
-    if (n_.dtype(id) != DType::i32) throw n_.bad(fmt::format("input sequence_lens is {}, expected i32", name_of(n_.dtype(id))));
-    if (n_.shape(id) != Shape{batch_}) {
-      throw n_.bad(fmt::format("input sequence_lens has shape {}, expected [{}]", shape_text(n_.shape(id)), batch_));
-    }
+    if (n_.dtype(id) != DType::i32) throw n_.bad("input sequence_lens is {}, expected i32", name_of(n_.dtype(id)));
+    if (n_.shape(id) != Shape{batch_}) throw n_.bad("input sequence_lens has shape {}, expected [{}]", shape_text(n_.shape(id)), batch_);
     lengths_ = id;
     if (!n_.is_constant(id)) return;
     const Ints lengths = n_.flat_ints(id);
     for (const int64_t length : lengths) {
-      if (length < 0 || length > cell_.steps) {
-        throw n_.bad(fmt::format("input sequence_lens has the value {}, expected 0 to {}", length, cell_.steps));
-      }
+      if (length < 0 || length > cell_.steps) throw n_.bad("input sequence_lens has the value {}, expected 0 to {}", length, cell_.steps);
     }
     const auto is_whole = [&](int64_t length) { return length == cell_.steps; };
     if (std::all_of(lengths.begin(), lengths.end(), is_whole)) lengths_ = TensorId();

@@ -1,7 +1,5 @@
 // Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes. Where each element is
 // a copy of one other and not a float, a Gather per axis instead.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +29,7 @@ int choice(NodeImport& n, const char* attribute, const char* fallback, const Nam
     if (word == row.name) return row.value;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  throw n.bad(fmt::format("attribute '{}' is '{}', expected one of {}", attribute, printable(word), known));
+  throw n.bad("attribute '{}' is '{}', expected one of {}", attribute, printable(word), known);
 }
 
 constexpr int kEver = 1000;
@@ -59,29 +57,28 @@ constexpr Named kPolicies[] = {{"stretch", static_cast<int>(Policy::stretch), 18
 std::vector<float> floats_of(NodeImport& n, size_t i, const char* name) {
   if (!n.has(i)) return {};
   n.expect_constant(i, name);
-  if (!is_float(n.dtype(n.in(i)))) throw n.bad(fmt::format("input {} ({}) is {}, expected f32", i, name, name_of(n.dtype(n.in(i)))));
-  if (n.rank(n.in(i)) != 1)
-    throw n.bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i)))));
+  if (!is_float(n.dtype(n.in(i)))) throw n.bad("input {} ({}) is {}, expected f32", i, name, name_of(n.dtype(n.in(i))));
+  if (n.rank(n.in(i)) != 1) throw n.bad("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i))));
   return ops::raw_numbers<float>(n.value(n.cast(n.in(i), DType::f32)));
 }
 
 void set_scales(NodeImport& n, std::vector<ResizeAxis>& axes, const std::vector<float>& scales) {
-  if (scales.size() != axes.size()) throw n.bad(fmt::format("{} scales for {} axes", scales.size(), axes.size()));
+  if (scales.size() != axes.size()) throw n.bad("{} scales for {} axes", scales.size(), axes.size());
   for (size_t a = 0; a < axes.size(); ++a) {
-    if (!(scales[a] > 0) || !std::isfinite(scales[a])) throw n.bad(fmt::format("scale {} is {}, expected more than 0", a, scales[a]));
+    if (!(scales[a] > 0) || !std::isfinite(scales[a])) throw n.bad("scale {} is {}, expected more than 0", a, scales[a]);
     const float out = std::floor(static_cast<float>(axes[a].in) * scales[a]);  // in float, as ONNX infers it
     if (!(out >= 1 && out <= static_cast<float>(kMaxAttribute)))
-      throw n.bad(fmt::format("scale {} is {}, which makes {} of the extent {}", a, scales[a], out, axes[a].in));
+      throw n.bad("scale {} is {}, which makes {} of the extent {}", a, scales[a], out, axes[a].in);
     axes[a].scale = static_cast<double>(scales[a]);
     axes[a].out = static_cast<int64_t>(out);
   }
 }
 
 void set_sizes(NodeImport& n, std::vector<ResizeAxis>& axes, const Ints& sizes, Policy policy) {
-  if (sizes.size() != axes.size()) throw n.bad(fmt::format("{} sizes for {} axes", sizes.size(), axes.size()));
+  if (sizes.size() != axes.size()) throw n.bad("{} sizes for {} axes", sizes.size(), axes.size());
   double least = INFINITY, most = 0;
   for (size_t a = 0; a < axes.size(); ++a) {
-    if (sizes[a] < 1 || sizes[a] > kMaxAttribute) throw n.bad(fmt::format("sizes are {}, each must be at least 1", shape_text(sizes)));
+    if (sizes[a] < 1 || sizes[a] > kMaxAttribute) throw n.bad("sizes are {}, each must be at least 1", shape_text(sizes));
     axes[a].out = sizes[a];
     axes[a].scale = static_cast<double>(sizes[a]) / static_cast<double>(axes[a].in);
     least = std::min(least, axes[a].scale);
@@ -91,14 +88,13 @@ void set_sizes(NodeImport& n, std::vector<ResizeAxis>& axes, const Ints& sizes, 
   for (ResizeAxis& axis : axes) {
     axis.scale = policy == Policy::not_larger ? least : most;
     axis.out = std::max<int64_t>(1, static_cast<int64_t>(std::floor(axis.scale * static_cast<double>(axis.in) + 0.5)));
-    if (axis.out > kMaxAttribute) throw n.bad(fmt::format("sizes {} make an extent of {}", shape_text(sizes), axis.out));
+    if (axis.out > kMaxAttribute) throw n.bad("sizes {} make an extent of {}", shape_text(sizes), axis.out);
   }
 }
 
 void set_roi(NodeImport& n, std::vector<ResizeAxis>& axes, bool by_scales) {
   const std::vector<float> roi = floats_of(n, 1, "roi");
-  if (roi.size() != 2 * axes.size())
-    throw n.bad(fmt::format("input roi has {} values for {} axes, expected two each", roi.size(), axes.size()));
+  if (roi.size() != 2 * axes.size()) throw n.bad("input roi has {} values for {} axes, expected two each", roi.size(), axes.size());
   for (size_t a = 0; a < axes.size(); ++a) {
     axes[a].roi_begin = static_cast<double>(roi[a]);
     axes[a].roi_end = static_cast<double>(roi[a + axes.size()]);
@@ -143,7 +139,7 @@ TensorId resized(NodeImport& n, TensorId x, std::vector<Table> tables, bool copi
       x = n.add(Gather{table.axis}, {x, n.constant_i64(table.taps.indices, {static_cast<int64_t>(table.taps.indices.size())})});
     return x;
   }
-  if (!is_float(dtype)) throw n.refuse(fmt::format("interpolation of {}, supported: f32, f16, bf16; or mode 'nearest'", name_of(dtype)));
+  if (!is_float(dtype)) throw n.refuse("interpolation of {}, supported: f32, f16, bf16; or mode 'nearest'", name_of(dtype));
   int64_t taps = 1;
   for (const Table& table : tables) taps = std::min(taps * table.taps.taps, kMaxAttribute);
   const size_t at_once = taps > kTapsAtOnce ? 1 : kAxesAtOnce;
@@ -173,7 +169,7 @@ std::vector<ResizeAxis> axes_of(NodeImport& n, TensorId x, Ints& dimensions) {
   std::vector<ResizeAxis> axes;
   for (const int64_t d : dimensions) {
     const int64_t in = shape[static_cast<size_t>(d)];
-    if (in < 1) throw n.refuse(fmt::format("input X has shape {}, which has no elements to resize", shape_text(shape)));
+    if (in < 1) throw n.refuse("input X has shape {}, which has no elements to resize", shape_text(shape));
     axes.push_back({in, in, 1, 0, 1});
   }
   return axes;
@@ -237,7 +233,7 @@ void import_upsample(NodeImport& n) {
   } else if (n.version() >= 7) {
     scales = n.find_floats("scales").value_or(std::vector<float>{});
   } else {
-    if (axes.size() != 4) throw n.bad(fmt::format("input X has shape {}, expected [N,C,H,W]", shape_text(n.shape(x))));
+    if (axes.size() != 4) throw n.bad("input X has shape {}, expected [N,C,H,W]", shape_text(n.shape(x)));
     scales = {1, 1, n.attr_float("height_scale", 0), n.attr_float("width_scale", 0)};
   }
   set_scales(n, axes, scales);

@@ -1,6 +1,4 @@
 // Sequences of tensors, whose lengths and places are known at import: there they are lists, and nothing of them is left in the graph.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -18,16 +16,15 @@ size_t position(NodeImport& n, size_t i, size_t count, bool with_end) {
   n.expect_constant(i, "position");
   const DType type = n.dtype(n.in(i));
   if ((type != DType::i32 && type != DType::i64) || element_count(n.shape(n.in(i))) != 1)
-    throw n.bad(fmt::format("input {} (position) is {}{}, expected one i64", i, name_of(type), shape_text(n.shape(n.in(i)))));
+    throw n.bad("input {} (position) is {}{}, expected one i64", i, name_of(type), shape_text(n.shape(n.in(i))));
   const auto length = static_cast<int64_t>(count);
   const int64_t last = with_end ? length : length - 1, given = n.flat_ints(n.in(i))[0];
-  if (given < -length || given > last)
-    throw n.bad(fmt::format("input {} (position) is {}, the sequence has {} elements", i, given, length));
+  if (given < -length || given > last) throw n.bad("input {} (position) is {}, the sequence has {} elements", i, given, length);
   return static_cast<size_t>(given < 0 ? given + length : given);
 }
 
 void expect_tensor(NodeImport& n, size_t i) {
-  if (n.is_sequence(n.in(i))) throw n.bad(fmt::format("input {} is a sequence, expected a tensor", i));
+  if (n.is_sequence(n.in(i))) throw n.bad("input {} is a sequence, expected a tensor", i);
 }
 
 // How long each part of an extent is: by the operand split, which is one length for all (the last may be shorter) or a length for each;
@@ -38,13 +35,13 @@ Ints part_lengths(NodeImport& n, int64_t extent) {
   if (n.rank(n.in(1)) == 1) {
     int64_t sum = 0;
     for (const int64_t length : given) {
-      if (length < 0 || length > extent) throw n.bad(fmt::format("split {} of an extent of {}", shape_text(given), extent));
+      if (length < 0 || length > extent) throw n.bad("split {} of an extent of {}", shape_text(given), extent);
       sum += length;
     }
-    if (sum != extent) throw n.bad(fmt::format("split {} of an extent of {}", shape_text(given), extent));
+    if (sum != extent) throw n.bad("split {} of an extent of {}", shape_text(given), extent);
     return given;
   }
-  if (given[0] < 1) throw n.bad(fmt::format("input 1 (split) is {}, expected at least 1", given[0]));
+  if (given[0] < 1) throw n.bad("input 1 (split) is {}, expected at least 1", given[0]);
   Ints lengths;
   for (int64_t start = 0; start < extent; start += lengths.back()) lengths.push_back(std::min(given[0], extent - start));
   return lengths;
@@ -112,7 +109,7 @@ void import_concat_from_sequence(NodeImport& n) {
     Shape shape = n.shape(parts[0]);
     for (const TensorId part : parts) {
       if (n.shape(part) != shape)
-        throw n.bad(fmt::format("elements of shapes {} and {}, expected one shape", shape_text(shape), shape_text(n.shape(part))));
+        throw n.bad("elements of shapes {} and {}, expected one shape", shape_text(shape), shape_text(n.shape(part)));
     }
     shape.insert(shape.begin() + axis, 1);
     for (TensorId& part : parts) part = n.reshape(part, shape);
@@ -128,7 +125,7 @@ void import_split_to_sequence(NodeImport& n) {
   const bool keeps_axis = n.attr_flag("keepdims", true) || n.has(1);  // which counts only without lengths
   const Ints lengths = part_lengths(n, n.shape(x)[static_cast<size_t>(axis)]);
   if (static_cast<int64_t>(lengths.size()) > kMaxUnrolledNodes)
-    throw n.refuse(fmt::format("splits into {} tensors, at most {} are supported", lengths.size(), kMaxUnrolledNodes));
+    throw n.refuse("splits into {} tensors, at most {} are supported", lengths.size(), kMaxUnrolledNodes);
   std::vector<TensorId> parts;
   int64_t start = 0;
   for (const int64_t length : lengths) {
@@ -152,11 +149,11 @@ void import_sequence_map(NodeImport& n) {
     std::vector<TensorId> operands;
     for (size_t i = 0; i < n.input_count(); ++i) {
       if (n.is_sequence(n.in(i)) && n.elements(i).size() != count)
-        throw n.bad(fmt::format("input {} has {} elements, input 0 has {}", i, n.elements(i).size(), count));
+        throw n.bad("input {} has {} elements, input 0 has {}", i, n.elements(i).size(), count);
       operands.push_back(n.is_sequence(n.in(i)) ? n.elements(i)[e] : n.in(i));
     }
     const std::vector<TensorId> made = n.run_body("body", operands, static_cast<int64_t>(e));
-    if (made.size() < results.size()) throw n.bad(fmt::format("has {} outputs, attribute 'body' gives {}", results.size(), made.size()));
+    if (made.size() < results.size()) throw n.bad("has {} outputs, attribute 'body' gives {}", results.size(), made.size());
     for (size_t k = 0; k < results.size(); ++k) results[k].push_back(made[k]);
   }
   for (size_t k = 0; k < results.size(); ++k) {

@@ -1,7 +1,5 @@
 // Operators on shapes alone: those that relabel the elements' indices, and those that read a shape (constants here, as
 // all shapes are known).
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/frontend/importers.h"
@@ -15,30 +13,28 @@ Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow
   Shape result = wanted;
   std::optional<size_t> free;
   for (size_t d = 0; d < wanted.size(); ++d) {
-    if (wanted[d] < -1 || wanted[d] > kMaxElements) throw n.bad(fmt::format("shape {}: {} is no extent", shape_text(wanted), wanted[d]));
+    if (wanted[d] < -1 || wanted[d] > kMaxElements) throw n.bad("shape {}: {} is no extent", shape_text(wanted), wanted[d]);
     if (wanted[d] == -1) {
-      if (free) throw n.bad(fmt::format("shape {} has more than one -1", shape_text(wanted)));
+      if (free) throw n.bad("shape {} has more than one -1", shape_text(wanted));
       free = d;
     }
     if (wanted[d] != 0 || allow_zero) continue;
     if (d >= shape.size())
-      throw n.bad(fmt::format("shape {}: 0 at {} copies an extent that {} does not have", shape_text(wanted), d, shape_text(shape)));
+      throw n.bad("shape {}: 0 at {} copies an extent that {} does not have", shape_text(wanted), d, shape_text(shape));
     result[d] = shape[d];
   }
   const bool has_zero = std::find(wanted.begin(), wanted.end(), 0) != wanted.end();
-  if (allow_zero && has_zero && free) throw n.bad(fmt::format("shape {} has both 0 and -1, and allowzero is 1", shape_text(wanted)));
+  if (allow_zero && has_zero && free) throw n.bad("shape {} has both 0 and -1, and allowzero is 1", shape_text(wanted));
 
   const int64_t count = element_count(shape);
   if (free) {
     result[*free] = 1;
     const int64_t rest = checked_count(result).value_or(0);
-    if (rest == 0 || count % rest != 0)
-      throw n.bad(fmt::format("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted)));
+    if (rest == 0 || count % rest != 0) throw n.bad("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted));
     result[*free] = count / rest;
   }
-  if (result.size() > kMaxRank || checked_count(result) != count) {
-    throw n.bad(fmt::format("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted)));
-  }
+  if (result.size() > kMaxRank || checked_count(result) != count)
+    throw n.bad("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted));
   return result;
 }
 
@@ -62,11 +58,10 @@ struct Blocks {
 Blocks blocks_of(NodeImport& n, bool has_mode) {
   n.expect_counts(1, 1);
   Blocks blocks{n.shape(n.in(0)), n.attr_int("blocksize", 0)};
-  if (blocks.shape.size() != 4) throw n.bad(fmt::format("input has shape {}, expected four dimensions", shape_text(blocks.shape)));
-  if (blocks.size < 1 || blocks.size > kMaxBlock)
-    throw n.bad(fmt::format("attribute 'blocksize' is {}, expected 1 to {}", blocks.size, kMaxBlock));
+  if (blocks.shape.size() != 4) throw n.bad("input has shape {}, expected four dimensions", shape_text(blocks.shape));
+  if (blocks.size < 1 || blocks.size > kMaxBlock) throw n.bad("attribute 'blocksize' is {}, expected 1 to {}", blocks.size, kMaxBlock);
   const std::string mode = has_mode ? n.attr_string("mode", "DCR") : "DCR";
-  if (mode != "DCR" && mode != "CRD") throw n.bad(fmt::format("attribute 'mode' is '{}', expected DCR or CRD", printable(mode)));
+  if (mode != "DCR" && mode != "CRD") throw n.bad("attribute 'mode' is '{}', expected DCR or CRD", printable(mode));
   blocks.depth_first = mode == "CRD";
   return blocks;
 }
@@ -112,7 +107,7 @@ void import_squeeze(NodeImport& n) {
   Ints kept;
   for (size_t d = 0; d < shape.size(); ++d) {
     const bool named = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d));
-    if (named && shape[d] != 1) throw n.bad(fmt::format("axis {} of {} has extent {}, expected 1", d, shape_text(shape), shape[d]));
+    if (named && shape[d] != 1) throw n.bad("axis {} of {} has extent {}, expected 1", d, shape_text(shape), shape[d]);
     const bool drop = axes.empty() ? shape[d] == 1 : named;
     kept.push_back(drop ? -1 : static_cast<int64_t>(result.size()));
     if (!drop) result.push_back(shape[d]);
@@ -125,7 +120,7 @@ void import_unsqueeze(NodeImport& n) {
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const size_t rank = shape.size() + given.size();
-  if (rank > kMaxRank) throw n.refuse(fmt::format("the result has {} dimensions, supported: up to {}", rank, kMaxRank));
+  if (rank > kMaxRank) throw n.refuse("the result has {} dimensions, supported: up to {}", rank, kMaxRank);
   const Ints axes = n.axes(given, static_cast<int64_t>(rank));
   Shape result;
   Ints kept;
@@ -141,7 +136,7 @@ void import_depth_to_space(NodeImport& n) {
   const Blocks blocks = blocks_of(n, n.version() >= 11);
   const int64_t b = blocks.size, batch = blocks.shape[0], height = blocks.shape[2], width = blocks.shape[3];
   if (blocks.shape[1] % (b * b) != 0)
-    throw n.bad(fmt::format("input of shape {} has a depth that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b));
+    throw n.bad("input of shape {} has a depth that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b);
   const int64_t depth = blocks.shape[1] / (b * b);
   const Shape apart = blocks.depth_first ? Shape{batch, depth, b, b, height, width} : Shape{batch, b, b, depth, height, width};
   const Ints perm = blocks.depth_first ? Ints{0, 1, 4, 2, 5, 3} : Ints{0, 3, 4, 1, 5, 2};
@@ -153,8 +148,7 @@ void import_space_to_depth(NodeImport& n) {
   const Blocks blocks = blocks_of(n, n.version() >= 28);
   const int64_t b = blocks.size, batch = blocks.shape[0], depth = blocks.shape[1];
   if (blocks.shape[2] % b != 0 || blocks.shape[3] % b != 0)
-    throw n.bad(
-        fmt::format("input of shape {} has a height or width that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b));
+    throw n.bad("input of shape {} has a height or width that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b);
   const int64_t height = blocks.shape[2] / b, width = blocks.shape[3] / b;
   const Ints perm = blocks.depth_first ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4};
   const TensorId apart = n.reshape(n.in(0), {batch, depth, height, b, width, b});

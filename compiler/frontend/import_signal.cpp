@@ -1,6 +1,4 @@
 // Fourier transforms as products with a constant matrix, and the windows that go with them.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -57,18 +55,15 @@ int64_t count_of(NodeImport& n, size_t i, std::string_view name) {
   n.expect_constant(i, name);
   const TensorId id = n.in(i);
   n.expect_whole({id});
-  if (element_count(n.shape(id)) != 1)
-    throw n.bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(n.shape(id))));
+  if (element_count(n.shape(id)) != 1) throw n.bad("input {} ({}) has shape {}, expected one element", i, name, shape_text(n.shape(id)));
   const int64_t count = n.flat_ints(n.cast(id, DType::i64))[0];
-  if (count < 1 || count > kMaxElements) throw n.bad(fmt::format("input {} ({}) is {}, expected at least 1", i, name, count));
+  if (count < 1 || count > kMaxElements) throw n.bad("input {} ({}) is {}, expected at least 1", i, name, count);
   return count;
 }
 
 bool is_complex(NodeImport& n, const Shape& shape) {
-  if (shape.size() < 2 || (shape.back() != 1 && shape.back() != 2)) {
-    throw n.bad(
-        fmt::format("input 0 has shape {}, expected a last dimension of 1 (real) or 2 (complex) behind the samples", shape_text(shape)));
-  }
+  if (shape.size() < 2 || (shape.back() != 1 && shape.back() != 2))
+    throw n.bad("input 0 has shape {}, expected a last dimension of 1 (real) or 2 (complex) behind the samples", shape_text(shape));
   return shape.back() == 2;
 }
 
@@ -100,7 +95,7 @@ void import_dft(NodeImport& n) {
   int64_t given = as_input ? -2 : n.attr_int("axis", 1);
   if (as_input && n.has(2)) {
     const Ints list = n.ints(2, "axis");
-    if (list.size() != 1) throw n.bad(fmt::format("input 2 (axis) has {} values, expected one", list.size()));
+    if (list.size() != 1) throw n.bad("input 2 (axis) has {} values, expected one", list.size());
     given = list[0];
   }
   const int64_t axis = n.axis(given, rank, "axis");
@@ -136,7 +131,7 @@ void import_stft(NodeImport& n) {
   n.expect_counts(2, 4);
   const TensorId x = n.float_in(0);
   const Shape shape = n.shape(x);
-  if (shape.size() != 3) throw n.bad(fmt::format("input 0 (signal) has shape {}, expected [batch,samples,1 or 2]", shape_text(shape)));
+  if (shape.size() != 3) throw n.bad("input 0 (signal) has shape {}, expected [batch,samples,1 or 2]", shape_text(shape));
   Transform of;
   of.is_complex = is_complex(n, shape);
   const int64_t step = count_of(n, 1, "frame_step"), parts = of.is_complex ? 2 : 1;
@@ -145,8 +140,8 @@ void import_stft(NodeImport& n) {
   of.length = n.has(3) ? count_of(n, 3, "frame_length") : n.shape(n.in(2)).at(0);
   of.taken = of.length;
   if (n.has(2) && n.shape(n.in(2)) != Shape{of.length})
-    throw n.bad(fmt::format("input 2 (window) has shape {}, expected [{}]", shape_text(n.shape(n.in(2))), of.length));
-  if (of.length < 1 || of.length > shape[1]) throw n.bad(fmt::format("a frame has {} samples, the signal {}", of.length, shape[1]));
+    throw n.bad("input 2 (window) has shape {}, expected [{}]", shape_text(n.shape(n.in(2))), of.length);
+  if (of.length < 1 || of.length > shape[1]) throw n.bad("a frame has {} samples, the signal {}", of.length, shape[1]);
   if (n.attr_flag("onesided", true) && of.is_complex)
     throw n.bad("attribute 'onesided' is 1, and the signal is complex, expected a real one");
   of.made = n.attr_flag("onesided", true) ? of.length / 2 + 1 : of.length;
@@ -167,7 +162,7 @@ void import_window(NodeImport& n, const std::array<double, 3>& coefficients) {
   const int64_t size = count_of(n, 0, "size");
   const bool periodic = n.attr_flag("periodic", true);
   const std::optional<DType> dtype = dtype_of_onnx(static_cast<int>(std::clamp<int64_t>(n.attr_int("output_datatype", 1), 0, 999)));
-  if (!dtype) throw n.refuse(fmt::format("attribute 'output_datatype' is {}, which is not supported", n.attr_int("output_datatype", 1)));
+  if (!dtype) throw n.refuse("attribute 'output_datatype' is {}, which is not supported", n.attr_int("output_datatype", 1));
   n.charge(size * static_cast<int64_t>(sizeof(double)));
   n.result(0, n.cast(numbers(n, window_of(size, periodic, coefficients), {size}), *dtype));
 }

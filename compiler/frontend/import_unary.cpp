@@ -1,6 +1,4 @@
 // Functions of one operand that need more than a row of kernels/shared/functions.h says.
-#include <fmt/format.h>
-
 #include <limits>
 
 #include "compiler/frontend/importers.h"
@@ -29,7 +27,7 @@ void clip_by_steps(NodeImport& n, TensorId x) {
   for (const size_t i : {size_t{1}, size_t{2}}) {
     if (!n.has(i) && !is_f64) continue;
     const TensorId bound = n.has(i) ? n.in(i) : n.constant_f64(i == 1 ? kLowest : kMost);
-    if (element_count(n.shape(bound)) != 1) throw n.bad(fmt::format("bound of shape {}, expected one element", shape_text(n.shape(bound))));
+    if (element_count(n.shape(bound)) != 1) throw n.bad("bound of shape {}, expected one element", shape_text(n.shape(bound)));
     x = n.elementwise(i == 1 ? ElementwiseOp::max : ElementwiseOp::min, {x, n.reshape(bound, {})});
   }
   n.result(0, x);
@@ -54,7 +52,7 @@ int cast_target(NodeImport& n) {
   for (int type = 1; is_onnx_type(type); ++type) {
     if (name == onnx_type_name(type)) return type;
   }
-  throw n.bad(fmt::format("attribute 'to' is '{}', which is no type", printable(name)));
+  throw n.bad("attribute 'to' is '{}', which is no type", printable(name));
 }
 
 }  // namespace
@@ -63,9 +61,8 @@ void import_gelu(NodeImport& n) {
   const TensorId x = single_operand(n);
   n.expect_float({x});
   const std::string approximate = n.attr_string("approximate", "none");
-  if (approximate != "none" && approximate != "tanh") {
-    throw n.bad(fmt::format("attribute 'approximate' is '{}', expected none or tanh", printable(approximate)));
-  }
+  if (approximate != "none" && approximate != "tanh")
+    throw n.bad("attribute 'approximate' is '{}', expected none or tanh", printable(approximate));
   n.result(0, n.elementwise(approximate == "tanh" ? ElementwiseOp::gelu_tanh : ElementwiseOp::gelu, {x}));
 }
 
@@ -100,8 +97,8 @@ void import_cast(NodeImport& n) {
   if (n.version() >= 24) n.ignore("round_mode");         // the same
   const int type = cast_target(n);
   const std::optional<DType> to = dtype_of_onnx(type);
-  if (!to && is_onnx_type(type)) throw n.refuse(fmt::format("attribute 'to' is {}, which is not supported", onnx_type_name(type)));
-  if (!to) throw n.bad(fmt::format("attribute 'to' is {}, which is no element type", type));
+  if (!to && is_onnx_type(type)) throw n.refuse("attribute 'to' is {}, which is not supported", onnx_type_name(type));
+  if (!to) throw n.bad("attribute 'to' is {}, which is no element type", type);
   n.result(0, n.cast(x, *to));
 }
 

@@ -55,7 +55,7 @@ Bytes pack(const Field& field, DType dtype, const std::string& where) {
     if constexpr (std::is_integral_v<std::decay_t<decltype(value)>>) {
       const bool fits =
           sizeof(Stored) == sizeof(value) || (static_cast<int64_t>(value) >= limits.low && static_cast<int64_t>(value) <= limits.high);
-      if (!fits) throw bad_input(fmt::format("{}: value {} of element {} does not fit {}", where, value, i, name_of(dtype)));
+      if (!fits) throw bad_input("{}: value {} of element {} does not fit {}", where, value, i, name_of(dtype));
     }
     const auto stored = static_cast<Stored>(value);
     std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(Stored), &stored, sizeof stored);
@@ -107,19 +107,16 @@ Bytes typed_bytes(const onnx::TensorProto& tensor, DType dtype, const std::strin
 Bytes inline_bytes(onnx::TensorProto& tensor, DType dtype, int64_t count, const std::string& where) {
   const Fields fields = fields_of(tensor);
   const int typed = elements_in_typed_field(fields, dtype);
-  if (fields.filled() > (typed > 0 ? 1 : 0)) {
-    throw bad_input(fmt::format("{}: values in a field that does not belong to element type {}", where, name_of(dtype)));
-  }
-  if (tensor.has_raw_data() && typed > 0) throw bad_input(fmt::format("{}: values both raw and in a typed field", where));
+  if (fields.filled() > (typed > 0 ? 1 : 0))
+    throw bad_input("{}: values in a field that does not belong to element type {}", where, name_of(dtype));
+  if (tensor.has_raw_data() && typed > 0) throw bad_input("{}: values both raw and in a typed field", where);
   if (!tensor.has_raw_data()) {
-    if (typed != count) throw bad_input(fmt::format("{}: holds {} values, its shape needs {}", where, typed, count));
+    if (typed != count) throw bad_input("{}: holds {} values, its shape needs {}", where, typed, count);
     return typed_bytes(tensor, dtype, where);
   }
   const std::string& raw = tensor.raw_data();
   const int64_t need = count * bytes_of(dtype);
-  if (static_cast<int64_t>(raw.size()) != need) {
-    throw bad_input(fmt::format("{}: holds {} bytes, its shape and type need {}", where, raw.size(), need));
-  }
+  if (static_cast<int64_t>(raw.size()) != need) throw bad_input("{}: holds {} bytes, its shape and type need {}", where, raw.size(), need);
   Bytes bytes(raw.size());
   if (!raw.empty()) std::memcpy(bytes.data(), raw.data(), raw.size());
   tensor.clear_raw_data();
@@ -128,7 +125,7 @@ Bytes inline_bytes(onnx::TensorProto& tensor, DType dtype, int64_t count, const 
 
 void check_bools(const Bytes& bytes, const std::string& where) {
   for (const std::byte value : bytes) {
-    if (value > std::byte{1}) throw bad_input(fmt::format("{}: bool value {}, expected 0 or 1", where, static_cast<int>(value)));
+    if (value > std::byte{1}) throw bad_input("{}: bool value {}, expected 0 or 1", where, static_cast<int>(value));
   }
 }
 
@@ -195,16 +192,15 @@ ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, co
   value.dtype = element_type(tensor, where);
   value.shape.assign(tensor.dims().begin(), tensor.dims().end());
   const std::optional<int64_t> count = value.shape.size() > kMaxRank ? std::nullopt : checked_count(value.shape);
-  if (!count && value.shape.size() <= kMaxRank) throw bad_input(fmt::format("{}: impossible shape {}", where, shape_text(value.shape)));
-  if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported(fmt::format("{}: {}", where, limit));
+  if (!count && value.shape.size() <= kMaxRank) throw bad_input("{}: impossible shape {}", where, shape_text(value.shape));
+  if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported("{}: {}", where, limit);
   const int64_t bytes_needed = *count * bytes_of(value.dtype);
-  if (tensor.has_segment()) throw unsupported(fmt::format("{}: is stored in segments", where));
+  if (tensor.has_segment()) throw unsupported("{}: is stored in segments", where);
 
   Bytes bytes;
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
-    if (tensor.has_raw_data() || fields_of(tensor).filled() > 0) {
-      throw bad_input(fmt::format("{}: values both inside the model and in an external file", where));
-    }
+    if (tensor.has_raw_data() || fields_of(tensor).filled() > 0)
+      throw bad_input("{}: values both inside the model and in an external file", where);
     const bool read = source.load_weights || bytes_needed <= kSmallBytes;
     bytes = read_external_data(tensor, source.folder, bytes_needed, read, where);
     if (!read) return value;

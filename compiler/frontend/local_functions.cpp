@@ -2,7 +2,6 @@
 // their field numbers from the unknown fields that protobuf keeps.
 #include "compiler/frontend/local_functions.h"
 
-#include <fmt/format.h>
 #include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
 
@@ -59,8 +58,8 @@ class Instance {
 
   std::shared_ptr<onnx::GraphProto> make(const onnx::NodeProto& call, std::vector<std::string>& inputs) {
     if (call.input_size() > function_.input_size() || call.output_size() > function_.output_size()) {
-      throw bad_input(fmt::format("{}: has {} inputs and {} outputs, the function has {} and {}", where_, call.input_size(),
-                                  call.output_size(), function_.input_size(), function_.output_size()));
+      throw bad_input("{}: has {} inputs and {} outputs, the function has {} and {}", where_, call.input_size(), call.output_size(),
+                      function_.input_size(), function_.output_size());
     }
     for (int i = 0; i < function_.input_size(); ++i) {
       if (i < call.input_size() && !call.input(i).empty()) {
@@ -81,14 +80,14 @@ class Instance {
     std::set<std::string> known(function_.attribute().begin(), function_.attribute().end());
     for (const std::string& bytes : bytes_of_field(function_, kFunctionAttributeProto)) {
       onnx::AttributeProto proto;
-      if (!proto.ParseFromString(bytes)) throw bad_input(fmt::format("{}: an attribute of the function is damaged", where_));
+      if (!proto.ParseFromString(bytes)) throw bad_input("{}: an attribute of the function is damaged", where_);
       known.insert(proto.name());
       attributes_[proto.name()] = proto;
     }
     for (const onnx::AttributeProto& attribute : call.attribute()) {
       const std::string name = printable(attribute.name());
-      if (!known.contains(attribute.name())) throw bad_input(fmt::format("{}: unknown attribute '{}'", where_, name));
-      if (attribute.has_ref_attr_name()) throw bad_input(fmt::format("{}: attribute '{}' refers to a function's attribute", where_, name));
+      if (!known.contains(attribute.name())) throw bad_input("{}: unknown attribute '{}'", where_, name);
+      if (attribute.has_ref_attr_name()) throw bad_input("{}: attribute '{}' refers to a function's attribute", where_, name);
       attributes_[attribute.name()] = attribute;
     }
   }

@@ -40,11 +40,11 @@ Attribute read_attribute(AttributeProto& proto, const TensorSource& source, cons
     case AttributeProto::INTS: attribute.value = std::vector<int64_t>(proto.ints().begin(), proto.ints().end()); break;
     case AttributeProto::STRINGS: attribute.value = std::vector<std::string>(proto.strings().begin(), proto.strings().end()); break;
     case AttributeProto::TENSOR:
-      if (!proto.has_t()) throw bad_input(fmt::format("{}: attribute '{}' holds no tensor", where, printable(proto.name())));
+      if (!proto.has_t()) throw bad_input("{}: attribute '{}' holds no tensor", where, printable(proto.name()));
       attribute.value = read_tensor(*proto.mutable_t(), source, fmt::format("{}: attribute '{}'", where, printable(proto.name())));
       break;
     case AttributeProto::GRAPH:
-      if (!proto.has_g()) throw bad_input(fmt::format("{}: attribute '{}' holds no graph", where, printable(proto.name())));
+      if (!proto.has_g()) throw bad_input("{}: attribute '{}' holds no graph", where, printable(proto.name()));
       attribute.value = std::make_shared<Subgraph>(Subgraph{proto.mutable_g(), static_cast<size_t>(proto.g().output_size())});
       break;
     case AttributeProto::GRAPHS: attribute.value = OtherAttribute{"graphs"}; break;
@@ -98,9 +98,9 @@ Node read_node(onnx::NodeProto& proto, size_t index, int64_t opset, const Tensor
   std::set<std::string> seen;
   for (AttributeProto& attribute : *proto.mutable_attribute()) {
     const std::string name = printable(attribute.name());
-    if (attribute.name().empty()) throw bad_input(fmt::format("{}: an attribute has no name", where));
-    if (!seen.insert(attribute.name()).second) throw bad_input(fmt::format("{}: attribute '{}' is given twice", where, name));
-    if (attribute.has_ref_attr_name()) throw bad_input(fmt::format("{}: attribute '{}' refers to a function's attribute", where, name));
+    if (attribute.name().empty()) throw bad_input("{}: an attribute has no name", where);
+    if (!seen.insert(attribute.name()).second) throw bad_input("{}: attribute '{}' is given twice", where, name);
+    if (attribute.has_ref_attr_name()) throw bad_input("{}: attribute '{}' refers to a function's attribute", where, name);
     node.attributes.push_back(read_attribute(attribute, source, where));
   }
   return node;

@@ -63,21 +63,20 @@ std::string NodeImport::own_name() const {
   return node_.name.empty() ? fmt::format("{}{}#{}", context_.prefix, node_.op_type, node_.index) : node_.name;
 }
 
-Error NodeImport::bad(const std::string& why) const { return bad_input(context_.where + ": " + why); }
-Error NodeImport::refuse(const std::string& why) const { return unsupported(context_.where + ": " + why); }
+Error NodeImport::bad(const std::string& why) const { return bad_input("{}: {}", context_.where, why); }
+Error NodeImport::refuse(const std::string& why) const { return unsupported("{}: {}", context_.where, why); }
 
 void NodeImport::expect_inputs(size_t min, size_t max) const {
-  if (inputs_.size() < min || inputs_.size() > max)
-    throw bad(fmt::format("has {} inputs, expected {}", inputs_.size(), count_text(min, max)));
+  if (inputs_.size() < min || inputs_.size() > max) throw bad("has {} inputs, expected {}", inputs_.size(), count_text(min, max));
   for (size_t i = 0; i < min; ++i) in(i);
 }
 
 void NodeImport::expect_outputs(size_t max) const {
-  if (node_.outputs.size() > max) throw bad(fmt::format("has {} outputs, expected at most {}", node_.outputs.size(), max));
+  if (node_.outputs.size() > max) throw bad("has {} outputs, expected at most {}", node_.outputs.size(), max);
 }
 
 TensorId NodeImport::in(size_t i) const {
-  if (!has(i)) throw bad(fmt::format("input {} is missing", i));
+  if (!has(i)) throw bad("input {} is missing", i);
   return inputs_[i];
 }
 
@@ -88,21 +87,19 @@ std::optional<Builder::Padded> NodeImport::padding(TensorId id) const {
 
 const std::vector<TensorId>& NodeImport::elements(size_t i) const {
   const auto found = builder_.sequences.find(in(i));
-  if (found == builder_.sequences.end()) throw bad(fmt::format("input {} is a tensor, expected a sequence", i));
+  if (found == builder_.sequences.end()) throw bad("input {} is a tensor, expected a sequence", i);
   return found->second;
 }
 
 void NodeImport::expect_same_dtype(const std::vector<TensorId>& ids) const {
   for (const TensorId id : ids) {
-    if (dtype(id) != dtype(ids[0])) {
-      throw bad(fmt::format("operands of different types: {} and {}", name_of(dtype(ids[0])), name_of(dtype(id))));
-    }
+    if (dtype(id) != dtype(ids[0])) throw bad("operands of different types: {} and {}", name_of(dtype(ids[0])), name_of(dtype(id)));
   }
 }
 
 void NodeImport::expect_float(const std::vector<TensorId>& ids) const {
   expect_same_dtype(ids);
-  if (!is_float(dtype(ids[0]))) throw bad(fmt::format("operands are {}, expected floats", name_of(dtype(ids[0]))));
+  if (!is_float(dtype(ids[0]))) throw bad("operands are {}, expected floats", name_of(dtype(ids[0])));
 }
 
 void NodeImport::expect_number(const std::vector<TensorId>& ids) const {
@@ -112,12 +109,12 @@ void NodeImport::expect_number(const std::vector<TensorId>& ids) const {
 
 void NodeImport::expect_whole(const std::vector<TensorId>& ids) const {
   expect_same_dtype(ids);
-  if (!is_integer(dtype(ids[0]))) throw bad(fmt::format("operands are {}, expected integers", name_of(dtype(ids[0]))));
+  if (!is_integer(dtype(ids[0]))) throw bad("operands are {}, expected integers", name_of(dtype(ids[0])));
 }
 
 void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
   expect_same_dtype(ids);
-  if (dtype(ids[0]) != DType::boolean) throw bad(fmt::format("operands are {}, expected bool", name_of(dtype(ids[0]))));
+  if (dtype(ids[0]) != DType::boolean) throw bad("operands are {}, expected bool", name_of(dtype(ids[0])));
 }
 
 std::string NodeImport::freeze_advice(TensorId id) const { return advice_to_freeze(builder_.graph, id); }
@@ -125,8 +122,8 @@ std::string NodeImport::freeze_advice(TensorId id) const { return advice_to_free
 void NodeImport::expect_constant(size_t i, std::string_view name) const {
   const TensorId id = in(i);
   if (is_constant(id)) return;
-  throw unsupported(fmt::format("{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant{}", context_.where, i,
-                                name, printable(node_.inputs[i]), freeze_advice(id)));
+  throw unsupported("{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant{}", context_.where, i, name,
+                    printable(node_.inputs[i]), freeze_advice(id));
 }
 
 Ints NodeImport::flat_ints(TensorId id) const {
@@ -140,8 +137,8 @@ Ints NodeImport::ints(size_t i, std::string_view name) const {
   expect_constant(i, name);
   const DType type = dtype(in(i));
   const Shape extents = shape(in(i));
-  if (type != DType::i64 && type != DType::i32) throw bad(fmt::format("input {} ({}) is {}, expected i64", i, name, name_of(type)));
-  if (extents.size() > 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(extents)));
+  if (type != DType::i64 && type != DType::i32) throw bad("input {} ({}) is {}, expected i64", i, name, name_of(type));
+  if (extents.size() > 1) throw bad("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(extents));
   return flat_ints(in(i));
 }
 
@@ -152,8 +149,7 @@ std::optional<Ints> NodeImport::optional_ints(size_t i, std::string_view name) c
 double NodeImport::number(size_t i, std::string_view name) const {
   expect_constant(i, name);
   ops::Value value = builder_.value(in(i));
-  if (element_count(value.shape) != 1)
-    throw bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape)));
+  if (element_count(value.shape) != 1) throw bad("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape));
   if (value.dtype == DType::f64) return ops::raw_numbers<double>(value)[0];
   Graph scratch;  // any other type by way of the reference's cast
   const TensorId from = add_constant(scratch, "from", value.dtype, {}, *value.data);
@@ -173,7 +169,7 @@ const Attribute* NodeImport::find(std::string_view name) {
 }
 
 Error NodeImport::wrong_kind(const Attribute& attribute, std::string_view expected) const {
-  return bad(fmt::format("attribute '{}' is of kind {}, expected {}", printable(attribute.name), kind_of(attribute), expected));
+  return bad("attribute '{}' is of kind {}, expected {}", printable(attribute.name), kind_of(attribute), expected);
 }
 
 template <class T>
@@ -186,7 +182,7 @@ std::optional<T> NodeImport::find_as(std::string_view name, std::string_view kin
 
 Subgraph& NodeImport::body(std::string_view name) {
   const auto found = find_as<std::shared_ptr<Subgraph>>(name, "graph");
-  if (!found) throw bad(fmt::format("attribute '{}' is missing", name));
+  if (!found) throw bad("attribute '{}' is missing", name);
   return **found;
 }
 
@@ -205,7 +201,7 @@ float NodeImport::attr_float(std::string_view name, float fallback) { return fin
 
 bool NodeImport::attr_flag(std::string_view name, bool fallback) {
   const int64_t value = attr_int(name, fallback ? 1 : 0);
-  if (value != 0 && value != 1) throw bad(fmt::format("attribute '{}' is {}, expected 0 or 1", name, value));
+  if (value != 0 && value != 1) throw bad("attribute '{}' is {}, expected 0 or 1", name, value);
   return value == 1;
 }
 
@@ -215,7 +211,7 @@ std::string NodeImport::attr_string(std::string_view name, const std::string& fa
 
 int64_t NodeImport::axis(int64_t axis, int64_t rank, std::string_view what, bool with_end) const {
   const int64_t last = with_end ? rank : rank - 1;
-  if (axis < -rank || axis > last) throw bad(fmt::format("{} is {}, expected {} to {}", what, axis, -rank, last));
+  if (axis < -rank || axis > last) throw bad("{} is {}, expected {} to {}", what, axis, -rank, last);
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -224,7 +220,7 @@ Ints NodeImport::axes(const Ints& axes_in, int64_t rank, std::string_view what) 
   for (const int64_t one : axes_in) sorted.push_back(axis(one, rank, what));
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    throw bad(fmt::format("{} {} name a dimension twice", what, shape_text(axes_in)));
+    throw bad("{} {} name a dimension twice", what, shape_text(axes_in));
   return sorted;
 }
 
@@ -343,7 +339,7 @@ void NodeImport::padded_result(size_t k, TensorId id, TensorId count, int64_t ax
 std::vector<TensorId> NodeImport::finish() {
   for (size_t i = 0; i < known_attributes_.size(); ++i) {
     if (known_attributes_[i]) continue;
-    throw bad(fmt::format("unknown attribute '{}'", printable(node_.attributes[i].name)));
+    throw bad("unknown attribute '{}'", printable(node_.attributes[i].name));
   }
   std::set<TensorId> named;
   for (size_t k = 0; k < results_.size(); ++k) {

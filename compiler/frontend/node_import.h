@@ -5,6 +5,8 @@
 // must ask for attributes only in the versions that have them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,8 +37,17 @@ class NodeImport {
   NodeImport(Builder& builder, const Node& node, Context context, std::vector<TensorId> inputs);
 
   int version() const { return node_.version; }
-  Error bad(const std::string& why) const;     // the model is wrong
-  Error refuse(const std::string& why) const;  // the model is right, but tamp does not do this
+  // The model is wrong; or it is right, but tamp does not do this. `why` may be a format with its arguments.
+  Error bad(const std::string& why) const;
+  Error refuse(const std::string& why) const;
+  template <class First, class... Rest>
+  Error bad(fmt::format_string<First, Rest...> why, First&& first, Rest&&... rest) const {
+    return bad(fmt::format(why, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
+  template <class First, class... Rest>
+  Error refuse(fmt::format_string<First, Rest...> why, First&& first, Rest&&... rest) const {
+    return refuse(fmt::format(why, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
 
   // Operands.
   void expect_inputs(size_t min, size_t max) const;

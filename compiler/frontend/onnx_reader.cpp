@@ -151,8 +151,8 @@ class Reader {
     }
     for (const auto& [name, value] : options_.frozen) {
       if (found.contains(name)) continue;
-      throw bad_input(fmt::format("{}: --freeze {}: the model has no input of that name, its inputs are {}", file_, printable(name),
-                                  names.empty() ? "none" : join(names, ", ")));
+      throw bad_input("{}: --freeze {}: the model has no input of that name, its inputs are {}", file_, printable(name),
+                      names.empty() ? "none" : join(names, ", "));
     }
   }
 
@@ -165,12 +165,12 @@ class Reader {
       const DeclaredType type = declared_type(input);
       const ops::Value& value = frozen->second;
       if (type.kind != "tensor")
-        throw bad_input(fmt::format("{} is frozen to a tensor, it is a {}", where, type.kind.empty() ? "value without a type" : type.kind));
+        throw bad_input("{} is frozen to a tensor, it is a {}", where, type.kind.empty() ? "value without a type" : type.kind);
       if (dtype_of_onnx(type.element_type) != value.dtype) {
-        throw bad_input(fmt::format("{} has element type {}, the value that it is frozen to {}", where, onnx_type_name(type.element_type),
-                                    name_of(value.dtype)));
+        throw bad_input("{} has element type {}, the value that it is frozen to {}", where, onnx_type_name(type.element_type),
+                        name_of(value.dtype));
       }
-      if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported(fmt::format("{} {}", where, limit));
+      if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported("{} {}", where, limit);
       binding.bind_to(type, value.shape, where);
       scope_.values[input.name()] = builder_.add_value(input.name(), value);
     }
@@ -185,12 +185,12 @@ class Reader {
       const DeclaredDim& first = type.dims->front();
       if (!first.symbol.empty()) continue;
       const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
-      if (first.extent < 1) throw bad_input(fmt::format("{} begins with extent {}, which is no batch", where, first.extent));
+      if (first.extent < 1) throw bad_input("{} begins with extent {}, which is no batch", where, first.extent);
       if (own_batch_ != 0 && first.extent != own_batch_) {
         throw bad_input(
-            fmt::format("{} begins with extent {}, another one with {}: --batch needs inputs whose first extent is the batch; "
-                        "--freeze makes a constant of an input that has none",
-                        where, first.extent, own_batch_));
+            "{} begins with extent {}, another one with {}: --batch needs inputs whose first extent is the batch; "
+            "--freeze makes a constant of an input that has none",
+            where, first.extent, own_batch_);
       }
       own_batch_ = first.extent;
     }
@@ -237,17 +237,16 @@ class Reader {
 
   std::optional<Shape> input_shape(const DeclaredType& type, DType& dtype, const std::string& where, DimBinding& binding) {
     if (type.kind.empty()) throw bad_input(where + " has no type");
-    if (type.kind != "tensor")
-      throw unsupported(fmt::format("{} is a {}, supported: tensors; export the model without it", where, type.kind));
-    if (!is_onnx_type(type.element_type)) throw bad_input(fmt::format("{} has element type {}", where, onnx_type_name(type.element_type)));
+    if (type.kind != "tensor") throw unsupported("{} is a {}, supported: tensors; export the model without it", where, type.kind);
+    if (!is_onnx_type(type.element_type)) throw bad_input("{} has element type {}", where, onnx_type_name(type.element_type));
     std::optional<Shape> shape = binding.bind(type, where);
-    if (shape && !checked_count(*shape)) throw bad_input(fmt::format("{} has the impossible shape {}", where, shape_text(*shape)));
+    if (shape && !checked_count(*shape)) throw bad_input("{} has the impossible shape {}", where, shape_text(*shape));
     const std::optional<DType> known = dtype_of_onnx(type.element_type);
     if (!known) {
       throw unsupported(
-          fmt::format("{} has element type {}, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
-                      "export the model without it",
-                      where, onnx_type_name(type.element_type)));
+          "{} has element type {}, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
+          "export the model without it",
+          where, onnx_type_name(type.element_type));
     }
     dtype = *known;
     return shape;
@@ -302,15 +301,15 @@ class Reader {
   }
 
   void read_outputs() {
-    if (model_.graph().output_size() == 0) throw bad_input(fmt::format("{}: the graph has no outputs", file_));
+    if (model_.graph().output_size() == 0) throw bad_input("{}: the graph has no outputs", file_);
     std::set<std::string> names;
     std::vector<std::string> wanted;
     for (const auto& output : model_.graph().output()) {
       const std::string text = printable(output.name());
       const auto found = scope_.values.find(output.name());
-      if (found == scope_.values.end()) throw bad_input(fmt::format("{}: graph output '{}' is made by no node", file_, text));
+      if (found == scope_.values.end()) throw bad_input("{}: graph output '{}' is made by no node", file_, text);
       if (builder_.sequences.contains(found->second))
-        throw unsupported(fmt::format("{}: graph output '{}' is a sequence, supported: tensors", file_, text));
+        throw unsupported("{}: graph output '{}' is a sequence, supported: tensors", file_, text);
       const TensorId id = found->second;
       const bool is_first = names.insert(output.name()).second;
       const std::string name = is_first ? output.name() : builder_.unique_tensor_name(output.name());

@@ -1,7 +1,5 @@
 #include "compiler/frontend/padded.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -202,11 +200,11 @@ std::optional<Builder::Padded> padding_after(const Builder& builder, const Node&
     if (found == builder.padded.end()) continue;
     const std::optional<int64_t> axis = after || !is_onnx ? std::nullopt : Passing(builder, node, inputs, i, found->second.axis).run();
     if (!axis) {
-      throw unsupported(fmt::format(
+      throw unsupported(
           "{}: how many entries input {} ('{}') has is known only at run time (at most {}), supported: as an output of the model, and "
           "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself, Shape, and "
           "ScatterND",
-          where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]));
+          where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]);
     }
     after = Builder::Padded{found->second.count, *axis};
   }

@@ -532,9 +532,9 @@ Graph with_batch(const std::string& file, const Graph& graph, int64_t from, int6
     return remove_dead(rebatch.run());
   } catch (const Mixes& mixes) {
     throw unsupported(
-        fmt::format("{}: --batch {}: {}{}; the model was exported with batch {} and depends on it there; export it with the "
-                    "batch wanted, or with a symbolic one",
-                    file, to, rebatch.where().empty() ? "" : rebatch.where() + ": ", mixes.why, from));
+        "{}: --batch {}: {}{}; the model was exported with batch {} and depends on it there; export it with the "
+        "batch wanted, or with a symbolic one",
+        file, to, rebatch.where().empty() ? "" : rebatch.where() + ": ", mixes.why, from);
   }
 }
 

@@ -1,7 +1,5 @@
 #include "compiler/frontend/spatial_window.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "compiler/support/text.h"
@@ -25,17 +23,15 @@ void same_pads(SpatialWindow& window, const Shape& x, bool upper) {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void expect_spatial(NodeImport& n, const Shape& x, size_t most, const char* what) {
-  if (x.size() < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(x)));
-  if (x.size() > most + 2)
-    throw n.refuse(fmt::format("{}-D {} (X has shape {}), supported: 1-D to {}-D", x.size() - 2, what, shape_text(x), most));
+  if (x.size() < 3) throw n.bad("input X has shape {}, expected [N,C,spatial...]", shape_text(x));
+  if (x.size() > most + 2) throw n.refuse("{}-D {} (X has shape {}), supported: 1-D to {}-D", x.size() - 2, what, shape_text(x), most);
 }
 
 Ints spatial_attribute(NodeImport& n, const char* name, size_t spatial, int64_t fallback, int64_t low) {
   const Ints values = n.find_ints(name).value_or(Ints(spatial, fallback));
-  if (values.size() != spatial) throw n.bad(fmt::format("attribute '{}' has {} values, expected {}", name, values.size(), spatial));
+  if (values.size() != spatial) throw n.bad("attribute '{}' has {} values, expected {}", name, values.size(), spatial);
   for (const int64_t value : values) {
-    if (value < low || value > kMaxAttribute)
-      throw n.bad(fmt::format("attribute '{}' is {}, each must be at least {}", name, shape_text(values), low));
+    if (value < low || value > kMaxAttribute) throw n.bad("attribute '{}' is {}, each must be at least {}", name, shape_text(values), low);
   }
   return values;
 }
@@ -46,13 +42,13 @@ Ints kernel_attribute(NodeImport& n, const Shape& x) {
 }
 
 Ints kernel_of_weights(NodeImport& n, const Shape& x, const Shape& w) {
-  if (w.size() != x.size()) throw n.bad(fmt::format("W has shape {}, X has shape {}: ranks differ", shape_text(w), shape_text(x)));
+  if (w.size() != x.size()) throw n.bad("W has shape {}, X has shape {}: ranks differ", shape_text(w), shape_text(x));
   const Ints kernel(w.begin() + 2, w.end());
   for (const int64_t extent : kernel) {
-    if (extent < 1 || extent > kMaxAttribute) throw n.bad(fmt::format("W has shape {}, the kernel must not be empty", shape_text(w)));
+    if (extent < 1 || extent > kMaxAttribute) throw n.bad("W has shape {}, the kernel must not be empty", shape_text(w));
   }
   const Ints stated = n.find_ints("kernel_shape").value_or(kernel);
-  if (stated != kernel) throw n.bad(fmt::format("attribute 'kernel_shape' is {}, W has shape {}", shape_text(stated), shape_text(w)));
+  if (stated != kernel) throw n.bad("attribute 'kernel_shape' is {}, W has shape {}", shape_text(stated), shape_text(w));
   return kernel;
 }
 
@@ -73,9 +69,9 @@ void read_pads(NodeImport& n, SpatialWindow& window) {
   const std::optional<Ints> pads = n.find_ints("pads");
   if (!pads) return;
   const size_t spatial = window.kernel.size();
-  if (pads->size() != 2 * spatial) throw n.bad(fmt::format("attribute 'pads' has {} values, expected {}", pads->size(), 2 * spatial));
+  if (pads->size() != 2 * spatial) throw n.bad("attribute 'pads' has {} values, expected {}", pads->size(), 2 * spatial);
   for (const int64_t pad : *pads) {
-    if (pad < 0 || pad > kMaxAttribute) throw n.bad(fmt::format("attribute 'pads' is {}, each must be at least 0", shape_text(*pads)));
+    if (pad < 0 || pad > kMaxAttribute) throw n.bad("attribute 'pads' is {}, each must be at least 0", shape_text(*pads));
   }
   window.pads_begin.assign(pads->begin(), pads->begin() + static_cast<std::ptrdiff_t>(spatial));
   window.pads_end.assign(pads->begin() + static_cast<std::ptrdiff_t>(spatial), pads->end());
@@ -87,7 +83,7 @@ AutoPad read_auto_pad(NodeImport& n) {
   if (auto_pad == "SAME_UPPER") return AutoPad::upper;
   if (auto_pad == "SAME_LOWER") return AutoPad::lower;
   if (auto_pad == "VALID") return AutoPad::valid;
-  throw n.bad(fmt::format("attribute 'auto_pad' is '{}', expected NOTSET, SAME_UPPER, SAME_LOWER, or VALID", printable(auto_pad)));
+  throw n.bad("attribute 'auto_pad' is '{}', expected NOTSET, SAME_UPPER, SAME_LOWER, or VALID", printable(auto_pad));
 }
 
 SpatialWindow read_window(NodeImport& n, const Shape& x, Ints kernel, bool dilated, bool& ceil_mode) {

@@ -112,10 +112,10 @@ ModelSummary summarize_onnx(const std::string& path) {
 ops::Value read_tensor_pb(const std::string& path) {
   const std::string file = file_text(path);
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw bad_input(fmt::format("{}: cannot open the file", file));
+  if (!stream) throw bad_input("{}: cannot open the file", file);
   onnx::TensorProto tensor;
-  if (!tensor.ParseFromIstream(&stream)) throw bad_input(fmt::format("{}: not a tensor file (TensorProto)", file));
-  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) throw bad_input(fmt::format("{}: the values are in another file", file));
+  if (!tensor.ParseFromIstream(&stream)) throw bad_input("{}: not a tensor file (TensorProto)", file);
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) throw bad_input("{}: the values are in another file", file);
   return read_tensor(tensor, TensorSource{}, file);
 }
 

@@ -8,8 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "compiler/ir/fields.h"
-
 namespace tamp {
 
 enum class CellKind : uint8_t { lstm, gru, rnn };

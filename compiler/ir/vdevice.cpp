@@ -34,7 +34,7 @@ json with_fields_of_model(json object, const std::string& source) {
   if (like == object.end()) return object;
   const std::vector<std::string> known = builtin_vdevices();
   if (!like->is_string() || std::find(known.begin(), known.end(), like->get<std::string>()) == known.end())
-    throw bad_input(fmt::format("{}: field 'like' is {}, expected one of {}", source, shown(*like), join(known, ", ")));
+    throw bad_input("{}: field 'like' is {}, expected one of {}", source, shown(*like), join(known, ", "));
   json model = with_fields_of_model(json::parse(builtin_text(like->get<std::string>())), source);
   for (const char* own : {"name", "description", "gpus", "costs"}) model.erase(own);
   object.erase(like);
@@ -49,7 +49,7 @@ class FieldReader {
 
   void required(const char* name, auto& out) {
     known_.insert(name);
-    if (!object_.contains(name)) throw bad_input(fmt::format("{}: field '{}' is missing", source_, name));
+    if (!object_.contains(name)) throw bad_input("{}: field '{}' is missing", source_, name);
     read(name, out);
   }
   template <class T>
@@ -65,11 +65,11 @@ class FieldReader {
   }
   void refuse_unknown() const {
     for (const auto& [name, value] : object_.items()) {
-      if (known_.count(name) == 0) throw bad_input(fmt::format("{}: unknown field '{}'", source_, printable(name)));
+      if (known_.count(name) == 0) throw bad_input("{}: unknown field '{}'", source_, printable(name));
     }
   }
   void expect(bool holds, const char* name, const std::string& what) const {
-    if (!holds) throw bad_input(fmt::format("{}: field '{}' {}", source_, name, what));
+    if (!holds) throw bad_input("{}: field '{}' {}", source_, name, what);
   }
 
  private:
@@ -77,7 +77,7 @@ class FieldReader {
     try {
       object_.at(name).get_to(out);
     } catch (const json::exception&) {
-      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, shown(object_.at(name))));
+      throw bad_input("{}: field '{}' has the wrong type: {}", source_, name, shown(object_.at(name)));
     }
   }
   const json& object_;
@@ -147,7 +147,7 @@ bool is_group(const Costs& known, const std::string& name) {
 }
 
 double read_cost(const json& value, const std::string& name, const std::string& source) {
-  const auto refuse = [&](const std::string& what) { throw bad_input(fmt::format("{}: field 'costs.{}' {}", source, name, what)); };
+  const auto refuse = [&](const std::string& what) { throw bad_input("{}: field 'costs.{}' {}", source, name, what); };
   if (!value.is_number()) refuse(fmt::format("has the wrong type: {}; expected a number", shown(value)));
   const double cost = value.get<double>();
   // These bounds keep estimates from becoming infinite or 0 / 0.
@@ -161,13 +161,13 @@ void append_costs(const json& group, const std::string& prefix, const Costs& kno
   for (const auto& [key, value] : group.items()) {
     const std::string name = prefix + key;
     if (key.find('.') != std::string::npos) {
-      throw bad_input(fmt::format("{}: unknown field 'costs.{}'; a group of costs is an object of its own", source, printable(name)));
+      throw bad_input("{}: unknown field 'costs.{}'; a group of costs is an object of its own", source, printable(name));
     } else if (known.count(name) != 0) {
       out[name] = read_cost(value, name, source);
     } else if (!is_group(known, name)) {
-      throw bad_input(fmt::format("{}: unknown field 'costs.{}'", source, printable(name)));
+      throw bad_input("{}: unknown field 'costs.{}'", source, printable(name));
     } else if (!value.is_object()) {
-      throw bad_input(fmt::format("{}: field 'costs.{}' has the wrong type: {}; expected an object of costs", source, name, shown(value)));
+      throw bad_input("{}: field 'costs.{}' has the wrong type: {}; expected an object of costs", source, name, shown(value));
     } else {
       append_costs(value, name + ".", known, source, out);
     }
@@ -175,9 +175,7 @@ void append_costs(const json& group, const std::string& prefix, const Costs& kno
 }
 
 Costs read_costs(const json& costs, const Costs& known, const std::string& source) {
-  if (!costs.is_object()) {
-    throw bad_input(fmt::format("{}: field 'costs' has the wrong type: {}; expected an object of costs", source, shown(costs)));
-  }
+  if (!costs.is_object()) throw bad_input("{}: field 'costs' has the wrong type: {}; expected an object of costs", source, shown(costs));
   Costs out;
   append_costs(costs, "", known, source, out);
   return out;
@@ -243,11 +241,11 @@ VDevice read_vdevice(const std::string& name_or_path) {
     if (name == name_or_path) return parse_vdevice(std::string(builtin_text(name)), name + ".json");
   }
   if (!name_or_path.ends_with(".json")) {
-    throw bad_input(fmt::format("vDevice '{}' is not known; built in: {}; or give a .json file{}", printable(name_or_path),
-                                join(builtin_vdevices(), ", "), did_you_mean(name_or_path, builtin_vdevices())));
+    throw bad_input("vDevice '{}' is not known; built in: {}; or give a .json file{}", printable(name_or_path),
+                    join(builtin_vdevices(), ", "), did_you_mean(name_or_path, builtin_vdevices()));
   }
   std::ifstream file(name_or_path);
-  if (!file) throw bad_input(fmt::format("{}: cannot be opened", printable(name_or_path)));
+  if (!file) throw bad_input("{}: cannot be opened", printable(name_or_path));
   std::stringstream text;
   text << file.rdbuf();
   return parse_vdevice(text.str(), printable(name_or_path));
@@ -255,7 +253,7 @@ VDevice read_vdevice(const std::string& name_or_path) {
 
 VDevice parse_vdevice(const std::string& json_text, const std::string& source_name) {
   json given = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
-  if (!given.is_object()) throw bad_input(fmt::format("{}: not a JSON object", source_name));
+  if (!given.is_object()) throw bad_input("{}: not a JSON object", source_name);
   const json object = with_fields_of_model(std::move(given), source_name);
   FieldReader fields(object, source_name);
   VDevice d;

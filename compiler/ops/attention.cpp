@@ -25,8 +25,7 @@ constexpr std::array kNames = {"Q", "K", "V"};
 
 void require_matrices(const Given& given) {
   for (size_t i = 0; i < kNames.size(); ++i) {
-    if (given.rank(i) < 2)
-      throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", expected matrices");
+    if (given.rank(i) < 2) throw bad_input("input {} has shape {}, expected matrices", kNames[i], shape_text(given.shape(i)));
   }
 }
 
@@ -35,7 +34,7 @@ void require_each_row_once(const int64_t* rows, int64_t count) {
   std::vector<bool> seen(static_cast<size_t>(count), false);
   for (int64_t i = 0; i < count; ++i) {
     const std::string row = "the rows of the windows have row " + std::to_string(rows[i]);
-    if (rows[i] < 0 || rows[i] >= count) throw bad_input(row + " of " + std::to_string(count));
+    if (rows[i] < 0 || rows[i] >= count) throw bad_input("{} of {}", row, count);
     if (seen[static_cast<size_t>(rows[i])]) throw bad_input(row + " twice");
     seen[static_cast<size_t>(rows[i])] = true;
   }
@@ -49,8 +48,7 @@ void require_windows(const Given& given) {
   const int64_t count = element_count(table.shape);
   for (size_t i = 0; i < kNames.size(); ++i) {
     const Shape& shape = given.shape(i);
-    if (shape[shape.size() - 2] != count)
-      throw bad_input(found + "but input " + kNames[i] + " has " + std::to_string(shape[shape.size() - 2]) + " rows");
+    if (shape[shape.size() - 2] != count) throw bad_input("{}but input {} has {} rows", found, kNames[i], shape[shape.size() - 2]);
   }
   const Bytes* const values = given.all()[kAttentionRowTable]->values;
   if (values) require_each_row_once(reinterpret_cast<const int64_t*>(values->data()), count);
@@ -78,8 +76,7 @@ TensorTypes infer(const Attention&, const Given& given) {
   }
   result.insert(result.end(), {q[q.size() - 2], v.back()});
   if (given.has(kAttentionBias) && !broadcasts_to(given.shape(kAttentionBias), scores))
-    throw bad_input("the bias has shape " + shape_text(given.shape(kAttentionBias)) + ", which does not broadcast to " +
-                    shape_text(scores));
+    throw bad_input("the bias has shape {}, which does not broadcast to {}", shape_text(given.shape(kAttentionBias)), shape_text(scores));
   return {{given.dtype(0), result}};
 }
 

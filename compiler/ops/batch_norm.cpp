@@ -11,11 +11,10 @@ TensorTypes infer(const BatchNorm&, const Given& given) {
   static constexpr std::array kNames = {"X", "scale", "B", "mean", "var"};
   given.expect(kNames.size());
   const Shape& x = given.shape(0);
-  if (x.size() < 2) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,...]");
+  if (x.size() < 2) throw bad_input("input X has shape {}, expected [N,C,...]", shape_text(x));
   for (size_t i = 1; i < kNames.size(); ++i) {
     if (given.shape(i) == Shape{x[1]}) continue;
-    throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", expected [" + std::to_string(x[1]) +
-                    "]");
+    throw bad_input("input {} has shape {}, expected [{}]", kNames[i], shape_text(given.shape(i)), x[1]);
   }
   return {given.type(0)};
 }

@@ -51,7 +51,7 @@ std::optional<Shape> joint_shape(const Shape& a, const Shape& b) {
 
 Shape broadcast(const Shape& a, const Shape& b) {
   const std::optional<Shape> joint = joint_shape(a, b);
-  if (!joint) throw bad_input("shapes " + shape_text(a) + " and " + shape_text(b) + " do not broadcast");
+  if (!joint) throw bad_input("shapes {} and {} do not broadcast", shape_text(a), shape_text(b));
   return *joint;
 }
 

@@ -27,17 +27,16 @@ std::vector<double> first_weights_of(const Call& call) {
 TensorTypes infer(const ChannelExcite&, const Given& given) {
   given.expect(3, kExciteFirstWeights + 1);
   const Shape &x = given.shape(0), &s = given.shape(1), &w = given.shape(2);
-  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
-  if (w.size() != 4 || w[0] != x[1] || w[2] != 1 || w[3] != 1)
-    throw bad_input("W has shape " + shape_text(w) + ", expected [" + std::to_string(x[1]) + ",R,1,1]");
+  if (x.size() != 4) throw bad_input("input X has shape {}, expected [N,C,H,W]", shape_text(x));
+  if (w.size() != 4 || w[0] != x[1] || w[2] != 1 || w[3] != 1) throw bad_input("W has shape {}, expected [{},R,1,1]", shape_text(w), x[1]);
   const bool has_sums = given.has(kExciteFirstWeights);  // and not parts of hidden values
   if (has_sums && given.shape(kExciteFirstWeights) != Shape{w[1], x[1], 1, 1})
-    throw bad_input("FW has shape " + shape_text(given.shape(kExciteFirstWeights)) + ", expected " + shape_text(Shape{w[1], x[1], 1, 1}));
+    throw bad_input("FW has shape {}, expected {}", shape_text(given.shape(kExciteFirstWeights)), shape_text(Shape{w[1], x[1], 1, 1}));
   const int64_t rows = has_sums ? x[1] : padded_hidden(w[1]);
   if (s.size() != 3 || s[0] != x[0] || s[1] != rows)
-    throw bad_input("S has shape " + shape_text(s) + ", expected " + shape_text(Shape{x[0], rows}) + " and parts");
-  if (given.has(3) && given.shape(3) != Shape{w[1]}) throw bad_input("the hidden bias has shape " + shape_text(given.shape(3)));
-  if (given.has(4) && given.shape(4) != Shape{x[1]}) throw bad_input("B has shape " + shape_text(given.shape(4)));
+    throw bad_input("S has shape {}, expected {} and parts", shape_text(s), shape_text(Shape{x[0], rows}));
+  if (given.has(3) && given.shape(3) != Shape{w[1]}) throw bad_input("the hidden bias has shape {}", shape_text(given.shape(3)));
+  if (given.has(4) && given.shape(4) != Shape{x[1]}) throw bad_input("B has shape {}", shape_text(given.shape(4)));
   return {{given.dtype(0), x}};
 }
 

@@ -17,9 +17,9 @@ Shape squeezed_shape(const ChannelSqueeze& op, const Given& given) {
   Shape weights{x[1], 1};
   weights.insert(weights.end(), op.depthwise->kernel.begin(), op.depthwise->kernel.end());
   if (given.shape(kSqueezeWeights) != weights)
-    throw bad_input("depthwise weights are " + shape_text(given.shape(kSqueezeWeights)) + ", expected " + shape_text(weights));
+    throw bad_input("depthwise weights are {}, expected {}", shape_text(given.shape(kSqueezeWeights)), shape_text(weights));
   if (given.has(kSqueezeBias) && given.shape(kSqueezeBias) != Shape{x[1]})
-    throw bad_input("depthwise bias is " + shape_text(given.shape(kSqueezeBias)));
+    throw bad_input("depthwise bias is {}", shape_text(given.shape(kSqueezeBias)));
   return slid(*op.depthwise, given, x[1], /*ceil_mode=*/false);
 }
 
@@ -55,11 +55,10 @@ std::vector<double> convolved(const ChannelSqueeze& op, const Call& call, const 
 
 TensorTypes infer(const ChannelSqueeze& op, const Given& given) {
   given.expect(2, kSqueezeBias + 1);
-  if (given.rank(0) != 4) throw bad_input("input X has shape " + shape_text(given.shape(0)) + ", expected [N,C,H,W]");
+  if (given.rank(0) != 4) throw bad_input("input X has shape {}, expected [N,C,H,W]", shape_text(given.shape(0)));
   const Shape &x = given.shape(0), &w = given.shape(1);
-  if (w.size() != 4 || w[1] != x[1] || w[2] != 1 || w[3] != 1)
-    throw bad_input("W has shape " + shape_text(w) + ", expected [R," + std::to_string(x[1]) + ",1,1]");
-  if (op.rows < 1) throw bad_input("attribute 'rows' is " + std::to_string(op.rows));
+  if (w.size() != 4 || w[1] != x[1] || w[2] != 1 || w[3] != 1) throw bad_input("W has shape {}, expected [R,{},1,1]", shape_text(w), x[1]);
+  if (op.rows < 1) throw bad_input("attribute 'rows' is {}", op.rows);
   const Shape squeezed = squeezed_shape(op, given);
   TensorTypes types = {{given.dtype(0), {x[0], padded_hidden(w[0]), parts_of(x[1], kSqueezeBlock) * parts_of(squeezed[2], op.rows)}}};
   if (op.depthwise) types.push_back({given.dtype(0), squeezed});

@@ -8,18 +8,17 @@ TensorTypes infer(const Concat& op, const Given& given) {
   given.expect(1, given.count());
   Shape result = given.shape(0);
   if (op.axis < 0 || op.axis >= given.rank(0))
-    throw bad_input("attribute 'axis' is " + std::to_string(op.axis) + ", the inputs have " + std::to_string(result.size()) +
-                    " dimensions");
+    throw bad_input("attribute 'axis' is {}, the inputs have {} dimensions", op.axis, result.size());
   const auto axis = static_cast<size_t>(op.axis);
   for (size_t i = 1; i < given.count(); ++i) {
-    if (!given.has(i)) throw bad_input("input " + std::to_string(i) + " is missing");
+    if (!given.has(i)) throw bad_input("input {} is missing", i);
     if (given.dtype(i) != given.dtype(0))
-      throw bad_input(std::string("operands of different types: ") + name_of(given.dtype(0)) + " and " + name_of(given.dtype(i)));
+      throw bad_input("operands of different types: {} and {}", name_of(given.dtype(0)), name_of(given.dtype(i)));
     Shape other = given.shape(i);
     if (other.size() == result.size()) other[axis] = given.shape(0)[axis];
     if (other != given.shape(0)) {
-      throw bad_input("input " + std::to_string(i) + " has shape " + shape_text(given.shape(i)) + ", which does not join " +
-                      shape_text(given.shape(0)) + " along axis " + std::to_string(op.axis));
+      throw bad_input("input {} has shape {}, which does not join {} along axis {}", i, shape_text(given.shape(i)),
+                      shape_text(given.shape(0)), op.axis);
     }
     result[axis] += given.shape(i)[axis];
   }

@@ -146,9 +146,9 @@ Shape multiplied_shape(const Conv& op, const Given& given) {
   Shape weights{x[1], 1};
   weights.insert(weights.end(), op.depthwise->kernel.begin(), op.depthwise->kernel.end());
   if (given.shape(kDepthwiseWeights) != weights)
-    throw bad_input("depthwise weights are " + shape_text(given.shape(kDepthwiseWeights)) + ", expected " + shape_text(weights));
+    throw bad_input("depthwise weights are {}, expected {}", shape_text(given.shape(kDepthwiseWeights)), shape_text(weights));
   if (given.has(kDepthwiseBias) && given.shape(kDepthwiseBias) != Shape{x[1]})
-    throw bad_input("depthwise bias is " + shape_text(given.shape(kDepthwiseBias)));
+    throw bad_input("depthwise bias is {}", shape_text(given.shape(kDepthwiseBias)));
   return result;
 }
 
@@ -158,19 +158,16 @@ TensorTypes infer(const Conv& op, const Given& given) {
   given.expect(2, kDepthwiseBias + 1);
   expect_spatial(given, 3, "convolution");
   const Shape &x = given.shape(0), &w = given.shape(1);
-  if (w.size() != x.size()) throw bad_input("W has shape " + shape_text(w) + ", X has shape " + shape_text(x) + ": ranks differ");
+  if (w.size() != x.size()) throw bad_input("W has shape {}, X has shape {}: ranks differ", shape_text(w), shape_text(x));
   if (!std::equal(op.kernel.begin(), op.kernel.end(), w.begin() + 2, w.end()))
-    throw bad_input("attribute 'kernel_shape' is " + shape_text(op.kernel) + ", W has shape " + shape_text(w));
-  if (op.group < 1 || x[1] % op.group != 0 || w[0] % op.group != 0) {
-    throw bad_input("attribute 'group' is " + std::to_string(op.group) + ", it must divide the " + std::to_string(x[1]) +
-                    " channels of X and the " + std::to_string(w[0]) + " of W");
-  }
+    throw bad_input("attribute 'kernel_shape' is {}, W has shape {}", shape_text(op.kernel), shape_text(w));
+  if (op.group < 1 || x[1] % op.group != 0 || w[0] % op.group != 0)
+    throw bad_input("attribute 'group' is {}, it must divide the {} channels of X and the {} of W", op.group, x[1], w[0]);
   if (w[1] != x[1] / op.group) {
-    throw bad_input("X has " + std::to_string(x[1]) + " channels in " + std::to_string(op.group) + " groups, W has shape " + shape_text(w) +
-                    ": expected " + std::to_string(x[1] / op.group) + " channels per group");
+    throw bad_input("X has {} channels in {} groups, W has shape {}: expected {} channels per group", x[1], op.group, shape_text(w),
+                    x[1] / op.group);
   }
-  if (given.has(2) && given.shape(2) != Shape{w[0]})
-    throw bad_input("B has shape " + shape_text(given.shape(2)) + ", expected [" + std::to_string(w[0]) + "]");
+  if (given.has(2) && given.shape(2) != Shape{w[0]}) throw bad_input("B has shape {}, expected [{}]", shape_text(given.shape(2)), w[0]);
   Shape result = multiplied_shape(op, given);  // a pointwise product leaves the extents alone
   if (!op.depthwise) result = slid(op, given, w[0], /*ceil_mode=*/false);
   result[1] = w[0];

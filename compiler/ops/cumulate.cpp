@@ -29,8 +29,7 @@ Value cumulate(const Cumulate& op, const Call& call) {
 
 TensorTypes infer(const Cumulate& op, const Given& given) {
   given.expect(1);
-  if (op.axis < 0 || op.axis >= given.rank(0))
-    throw bad_input("axis is " + std::to_string(op.axis) + ", the input has " + std::to_string(given.rank(0)) + " dimensions");
+  if (op.axis < 0 || op.axis >= given.rank(0)) throw bad_input("axis is {}, the input has {} dimensions", op.axis, given.rank(0));
   return {given.type(0)};
 }
 

@@ -11,10 +11,10 @@ TensorTypes infer(const Elementwise& op, const Given& given) {
   std::vector<DType> made;  // by each step
   for (const ElementwiseStep& step : op.steps) {
     if (static_cast<int>(step.operands.size()) != arity_of(step.op))
-      throw bad_input(std::string(name_of(step.op)) + " has the wrong number of operands");
+      throw bad_input("{} has the wrong number of operands", name_of(step.op));
     for (const int32_t v : step.operands) {
       const bool known = v >= 0 ? static_cast<size_t>(v) < given.count() : static_cast<size_t>(-1 - v) < made.size();
-      if (!known) throw bad_input("step " + std::to_string(made.size()) + " uses operand " + std::to_string(v));
+      if (!known) throw bad_input("step {} uses operand {}", made.size(), v);
     }
     const int32_t leader = step.operands[step.op == ElementwiseOp::where ? 1 : 0];
     made.push_back(row_of(step.op).result == rk::functions::Result::truth ? DType::boolean

@@ -42,8 +42,8 @@ const T* data_of(const Strip& strip) {
 template <class T>
 void run(const ElementwiseStep& step, const Operands& operands, const std::string& where, T* out, size_t count) {
   if (!rk::functions::has_form<T>(row_of(step.op).types)) {
-    throw unsupported(where + ": " + name_of(step.op) + " of element type " + name_of(operands[0]->dtype) +
-                      ", supported: " + (std::is_same_v<T, double> ? "integers" : "floats"));
+    throw unsupported("{}: {} of element type {}, supported: {}", where, name_of(step.op), name_of(operands[0]->dtype),
+                      std::is_same_v<T, double> ? "integers" : "floats");
   }
   std::array<T, 3> single{};
   std::array<StepOperand<T>, 3> given{StepOperand<T>{&single[0], 0}, {&single[1], 0}, {&single[2], 0}};

@@ -19,16 +19,12 @@ void check_value(const Graph& graph, TensorId id, const Value& value) {
 
 void check_input(const Tensor& tensor, const Value& value) {
   const std::string name = "input '" + printable(tensor.name) + "'";
-  if (value.dtype != tensor.dtype) {
-    throw bad_input(name + " has element type " + name_of(value.dtype) + ", expected " + name_of(tensor.dtype));
-  }
-  if (value.shape != tensor.shape) {
-    throw bad_input(name + " has shape " + shape_text(value.shape) + ", expected " + shape_text(tensor.shape));
-  }
+  if (value.dtype != tensor.dtype)
+    throw bad_input("{} has element type {}, expected {}", name, name_of(value.dtype), name_of(tensor.dtype));
+  if (value.shape != tensor.shape) throw bad_input("{} has shape {}, expected {}", name, shape_text(value.shape), shape_text(tensor.shape));
   const int64_t bytes = element_count(tensor.shape) * bytes_of(tensor.dtype);
-  if (!value.data || static_cast<int64_t>(value.data->size()) != bytes) {
-    throw bad_input(name + " does not hold the " + std::to_string(bytes) + " bytes of its shape");
-  }
+  if (!value.data || static_cast<int64_t>(value.data->size()) != bytes)
+    throw bad_input("{} does not hold the {} bytes of its shape", name, bytes);
 }
 
 // How often each tensor is still to be read; graph outputs count as one more read, which never comes, so their values stay.
@@ -54,9 +50,7 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
 
 Walk::Walk(const Graph& graph, const std::vector<Value>& inputs)
     : graph_(graph), values_(graph.tensors.size()), reads_left_(count_reads(graph)) {
-  if (inputs.size() != graph.inputs.size()) {
-    throw bad_input("the model has " + std::to_string(graph.inputs.size()) + " inputs, " + std::to_string(inputs.size()) + " were given");
-  }
+  if (inputs.size() != graph.inputs.size()) throw bad_input("the model has {} inputs, {} were given", graph.inputs.size(), inputs.size());
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const Tensor& tensor = graph.tensors[t];
     if (tensor.role == Role::constant) values_[t] = Value{tensor.dtype, tensor.shape, tensor.data};

@@ -41,8 +41,7 @@ TensorTypes infer(const Fused& op, const Given& given) {
   given.expect(body.inputs.size());
   for (size_t i = 0; i < given.count(); ++i) {
     const TensorType expected = type_of(body, body.inputs[i]);
-    if (given.type(i) != expected)
-      throw bad_input("operand " + std::to_string(i) + " is " + text_of(given.type(i)) + ", expected " + text_of(expected));
+    if (given.type(i) != expected) throw bad_input("operand {} is {}, expected {}", i, text_of(given.type(i)), text_of(expected));
   }
   verify(body);
   verify_shapes(body);

@@ -7,10 +7,9 @@ namespace tamp::ops {
 TensorTypes infer(const Gather& op, const Given& given) {
   given.expect(2);
   const Shape& x = given.shape(0);
-  if (op.axis < 0 || op.axis >= given.rank(0))
-    throw bad_input("attribute 'axis' is " + std::to_string(op.axis) + ", the input has " + std::to_string(x.size()) + " dimensions");
+  if (op.axis < 0 || op.axis >= given.rank(0)) throw bad_input("attribute 'axis' is {}, the input has {} dimensions", op.axis, x.size());
   if (given.dtype(1) != DType::i64 && given.dtype(1) != DType::i32)
-    throw bad_input(std::string("indices are ") + name_of(given.dtype(1)) + ", expected i64");
+    throw bad_input("indices are {}, expected i64", name_of(given.dtype(1)));
   Shape result(x.begin(), x.begin() + op.axis);
   result.insert(result.end(), given.shape(1).begin(), given.shape(1).end());
   result.insert(result.end(), x.begin() + op.axis + 1, x.end());
@@ -28,8 +27,7 @@ std::vector<Value> evaluate(const Gather& op, const Call& call) {
   bytes.reserve(output_bytes(call));
   for (int64_t i = 0; i < index_count; ++i) {
     if (indices[i] >= -extent && indices[i] < extent) continue;
-    throw bad_input(where(call.rop) + ": index " + std::to_string(indices[i]) + " is out of range for axis " + std::to_string(op.axis) +
-                    " of shape " + shape_text(x.shape));
+    throw bad_input("{}: index {} is out of range for axis {} of shape {}", where(call.rop), indices[i], op.axis, shape_text(x.shape));
   }
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t i = 0; i < index_count; ++i) {

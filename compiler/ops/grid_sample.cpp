@@ -97,14 +97,14 @@ double sample(const double* image, int64_t height, int64_t width, const Neighbou
 TensorTypes infer(const GridSample& op, const Given& given) {
   given.expect(2);
   const Shape &x = given.shape(0), &grid = given.shape(1);
-  if (x.size() != 4 && x.size() != 5) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W] or [N,C,D,H,W]");
+  if (x.size() != 4 && x.size() != 5) throw bad_input("input X has shape {}, expected [N,C,H,W] or [N,C,D,H,W]", shape_text(x));
   const bool is_volume = x.size() == 5;
   if (is_volume && op.mode == Interpolation::cubic)
-    throw unsupported("mode cubic of an X of shape " + shape_text(x) + ", supported in 3-D: linear, nearest");
-  if (*std::min_element(x.begin() + 2, x.end()) < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
+    throw unsupported("mode cubic of an X of shape {}, supported in 3-D: linear, nearest", shape_text(x));
+  if (*std::min_element(x.begin() + 2, x.end()) < 1) throw bad_input("input X has shape {}, which has no pixels", shape_text(x));
   if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(x.size()) - 2) {
-    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) +
-                    (is_volume ? ",D,H,W,3]" : ",H,W,2]") + " for X of shape " + shape_text(x));
+    throw bad_input("input grid has shape {}, expected [{}{} for X of shape {}", shape_text(grid), x[0],
+                    (is_volume ? ",D,H,W,3]" : ",H,W,2]"), shape_text(x));
   }
   Shape result = {x[0], x[1]};
   result.insert(result.end(), grid.begin() + 1, grid.end() - 1);

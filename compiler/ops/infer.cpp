@@ -14,21 +14,20 @@ int64_t Given::elements() const {
 }
 
 void Given::expect(size_t least, size_t most) const {
-  if (operands_.size() < least || operands_.size() > most) throw bad_input("has " + std::to_string(operands_.size()) + " inputs");
+  if (operands_.size() < least || operands_.size() > most) throw bad_input("has {} inputs", operands_.size());
   for (size_t i = 0; i < least; ++i) {
-    if (!has(i)) throw bad_input("input " + std::to_string(i) + " is missing");
+    if (!has(i)) throw bad_input("input {} is missing", i);
   }
 }
 
 void Given::expect_shape(size_t i, const char* name, const Shape& shape) const {
   if (has(i) && this->shape(i) != shape)
-    throw bad_input(std::string(name) + " has shape " + shape_text(this->shape(i)) + ", expected " + shape_text(shape));
+    throw bad_input("{} has shape {}, expected {}", name, shape_text(this->shape(i)), shape_text(shape));
 }
 
 void Given::expect_entries(const std::vector<int64_t>& list, const char* attribute, size_t rank) const {
   if (list.size() == rank) return;
-  throw bad_input(std::string("attribute '") + attribute + "' has " + std::to_string(list.size()) + " entries for " + std::to_string(rank) +
-                  " dimensions");
+  throw bad_input("attribute '{}' has {} entries for {} dimensions", attribute, list.size(), rank);
 }
 
 int64_t saturating_product(std::initializer_list<int64_t> factors) {

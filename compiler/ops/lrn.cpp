@@ -9,8 +9,8 @@ namespace tamp::ops {
 
 TensorTypes infer(const Lrn& op, const Given& given) {
   given.expect(1);
-  if (given.rank(0) < 2) throw bad_input("input X has shape " + shape_text(given.shape(0)) + ", expected [N,C,...]");
-  if (op.size < 1) throw bad_input("attribute 'size' is " + std::to_string(op.size) + ", it must be at least 1");
+  if (given.rank(0) < 2) throw bad_input("input X has shape {}, expected [N,C,...]", shape_text(given.shape(0)));
+  if (op.size < 1) throw bad_input("attribute 'size' is {}, it must be at least 1", op.size);
   return {given.type(0)};
 }
 

@@ -65,16 +65,15 @@ TensorTypes infer(const MatMul& op, const Given& given) {
   given.expect(2, 3);
   const Shape &a = given.shape(0), &b = given.shape(1);
   const std::string operands = "A has shape " + shape_text(a) + ", B has shape " + shape_text(b) + ": ";
-  if (a.size() < 2 || b.size() < 2) throw bad_input(operands + "both must be matrices");
+  if (a.size() < 2 || b.size() < 2) throw bad_input("{}both must be matrices", operands);
   const auto extent = [](const Shape& shape, bool last) { return last ? shape.back() : shape[shape.size() - 2]; };
   const int64_t k_of_a = extent(a, !op.trans_a), k_of_b = extent(b, op.trans_b);
-  if (k_of_a != k_of_b)
-    throw bad_input(operands + "inner extents " + std::to_string(k_of_a) + " and " + std::to_string(k_of_b) + " differ");
+  if (k_of_a != k_of_b) throw bad_input("{}inner extents {} and {} differ", operands, k_of_a, k_of_b);
   Shape result = broadcast(Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
   result.push_back(extent(a, op.trans_a));
   result.push_back(extent(b, !op.trans_b));
   if (given.has(2) && !broadcasts_to(given.shape(2), result))
-    throw bad_input("C has shape " + shape_text(given.shape(2)) + ", which does not broadcast to " + shape_text(result));
+    throw bad_input("C has shape {}, which does not broadcast to {}", shape_text(given.shape(2)), shape_text(result));
   return {{given.dtype(0), result}};
 }
 

@@ -11,11 +11,11 @@ namespace tamp::ops {
 TensorTypes infer(const MaxRoiPool& op, const Given& given) {
   given.expect(2);
   const Shape &x = given.shape(0), &rois = given.shape(1);
-  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
-  if (x[0] < 1 || x[2] < 1 || x[3] < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
-  if (rois.size() != 2 || rois[1] != 5) throw bad_input("input rois has shape " + shape_text(rois) + ", expected [regions,5]");
+  if (x.size() != 4) throw bad_input("input X has shape {}, expected [N,C,H,W]", shape_text(x));
+  if (x[0] < 1 || x[2] < 1 || x[3] < 1) throw bad_input("input X has shape {}, which has no pixels", shape_text(x));
+  if (rois.size() != 2 || rois[1] != 5) throw bad_input("input rois has shape {}, expected [regions,5]", shape_text(rois));
   if (op.height < 1 || op.width < 1)
-    throw bad_input("attribute 'pooled_shape' is " + shape_text({op.height, op.width}) + ", each must be at least 1");
+    throw bad_input("attribute 'pooled_shape' is {}, each must be at least 1", shape_text({op.height, op.width}));
   return {{given.dtype(0), {rois[0], x[1], op.height, op.width}}};
 }
 

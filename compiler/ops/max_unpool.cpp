@@ -7,8 +7,8 @@ namespace tamp::ops {
 TensorTypes infer(const MaxUnpool& op, const Given& given) {
   given.expect(2);
   if (given.shape(1) != given.shape(0))
-    throw bad_input("input I has shape " + shape_text(given.shape(1)) + ", input X has shape " + shape_text(given.shape(0)));
-  if (given.dtype(1) != DType::i64) throw bad_input(std::string("input I is ") + name_of(given.dtype(1)) + ", expected i64");
+    throw bad_input("input I has shape {}, input X has shape {}", shape_text(given.shape(1)), shape_text(given.shape(0)));
+  if (given.dtype(1) != DType::i64) throw bad_input("input I is {}, expected i64", name_of(given.dtype(1)));
   return {{given.dtype(0), op.shape}};
 }
 

@@ -34,14 +34,11 @@ std::vector<int64_t> kept_of(const NonMaxSuppression& op, const float* boxes, co
 TensorTypes infer(const NonMaxSuppression& op, const Given& given) {
   given.expect(2);
   const Shape &boxes = given.shape(0), &scores = given.shape(1);
-  if (boxes.size() != 3 || boxes[2] != 4) throw bad_input("input boxes has shape " + shape_text(boxes) + ", expected [batch,boxes,4]");
-  if (scores.size() != 3 || scores[0] != boxes[0] || scores[2] != boxes[1]) {
-    throw bad_input("input scores has shape " + shape_text(scores) + ", expected [" + std::to_string(boxes[0]) + ",classes," +
-                    std::to_string(boxes[1]) + "]");
-  }
+  if (boxes.size() != 3 || boxes[2] != 4) throw bad_input("input boxes has shape {}, expected [batch,boxes,4]", shape_text(boxes));
+  if (scores.size() != 3 || scores[0] != boxes[0] || scores[2] != boxes[1])
+    throw bad_input("input scores has shape {}, expected [{},classes,{}]", shape_text(scores), boxes[0], boxes[1]);
   if (given.dtype(0) != DType::f32 || given.dtype(1) != DType::f32) throw bad_input("inputs boxes and scores must be f32");
-  if (op.most < 0 || op.most > boxes[1])
-    throw bad_input("at most " + std::to_string(op.most) + " boxes of a class, expected 0 to " + std::to_string(boxes[1]));
+  if (op.most < 0 || op.most > boxes[1]) throw bad_input("at most {} boxes of a class, expected 0 to {}", op.most, boxes[1]);
   return {{DType::i64, {scores[0], scores[1], op.most}}};
 }
 

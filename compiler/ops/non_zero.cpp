@@ -9,7 +9,7 @@ namespace tamp::ops {
 TensorTypes infer(const NonZero&, const Given& given) {
   given.expect(1);
   if (given.rank(0) != 1 || given.dtype(0) != DType::boolean)
-    throw bad_input(std::string("input X is ") + name_of(given.dtype(0)) + shape_text(given.shape(0)) + ", expected bool of one dimension");
+    throw bad_input("input X is {}{}, expected bool of one dimension", name_of(given.dtype(0)), shape_text(given.shape(0)));
   return {{DType::i64, given.shape(0)}, {DType::i64, {1}}};
 }
 

@@ -56,9 +56,9 @@ TensorTypes infer_rows(const Normalize& op, const Given& given) {
   if (given.rank(0) != 2 || op.axes != std::vector<int64_t>{1})
     throw bad_input("rows are of input X of two dimensions, normalised along the second");
   if (rows.dtype != DType::i64 || rows.shape.empty() || rows.shape.size() > 2)
-    throw bad_input("rows have shape " + shape_text(rows.shape) + " of " + name_of(rows.dtype) + ", expected one or two dimensions of i64");
+    throw bad_input("rows have shape {} of {}, expected one or two dimensions of i64", shape_text(rows.shape), name_of(rows.dtype));
   const int64_t parts = rows.shape.size() == 2 ? rows.shape[1] : 1;
-  if (parts == 0) throw bad_input("rows have shape " + shape_text(rows.shape) + ", expected at least one row of X for each row");
+  if (parts == 0) throw bad_input("rows have shape {}, expected at least one row of X for each row", shape_text(rows.shape));
   return {{given.dtype(0), {rows.shape[0], saturating_product({parts, given.shape(0)[1]})}}};
 }
 
@@ -69,7 +69,7 @@ Value taken_rows(const Call& call) {
   const int64_t extent = x.shape[0], row = x.shape[1] * bytes_of(x.dtype), count = element_count(call.input(kNormalizeRows).shape);
   auto bytes = std::make_shared<Bytes>();
   for (int64_t r = 0; r < count; ++r) {
-    if (rows[r] < 0 || rows[r] >= extent) throw bad_input(where(call.rop) + ": row " + std::to_string(rows[r]) + " is outside of X");
+    if (rows[r] < 0 || rows[r] >= extent) throw bad_input("{}: row {} is outside of X", where(call.rop), rows[r]);
     const std::byte* from = x.data->data() + rows[r] * row;
     bytes->insert(bytes->end(), from, from + row);
   }
@@ -85,15 +85,15 @@ TensorTypes infer(const Normalize& op, const Given& given) {
   int64_t before = -1;
   for (const int64_t axis : op.axes) {
     if (axis <= before || axis >= given.rank(0))
-      throw bad_input("axes " + shape_text(op.axes) + " of input X of shape " + shape_text(x) + ", expected ascending dimensions of it");
+      throw bad_input("axes {} of input X of shape {}, expected ascending dimensions of it", shape_text(op.axes), shape_text(x));
     before = axis;
   }
   const bool rows = given.has(kNormalizeRows);
   const TensorTypes made = rows ? infer_rows(op, given) : TensorTypes{given.type(0)};
   for (size_t i = 1; i < kNames.size(); ++i) {
     if (!given.has(i) || (broadcasts_to(given.shape(i), made[0].shape) && (!rows || given.rank(i) <= 1))) continue;
-    throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", which does not broadcast to " +
-                    (rows ? "the result's " : "X's ") + shape_text(made[0].shape));
+    throw bad_input("input {} has shape {}, which does not broadcast to {}{}", kNames[i], shape_text(given.shape(i)),
+                    rows ? "the result's " : "X's ", shape_text(made[0].shape));
   }
   return made;
 }

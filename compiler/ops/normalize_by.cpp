@@ -14,9 +14,9 @@ int64_t rows_of(const Shape& shape) { return element_count(shape) / std::max<int
 // The shape of X's moments.
 Shape moments_of(const Given& given) {
   const Shape& shape = given.shape(0);
-  if (shape.empty()) throw bad_input("X has shape " + shape_text(shape) + ", expected rows");
+  if (shape.empty()) throw bad_input("X has shape {}, expected rows", shape_text(shape));
   if (shape.back() % kMomentColumns != 0 || shape.back() == 0)
-    throw bad_input("X has shape " + shape_text(shape) + ", expected rows of a multiple of " + std::to_string(kMomentColumns));
+    throw bad_input("X has shape {}, expected rows of a multiple of {}", shape_text(shape), kMomentColumns);
   return {rows_of(shape), shape.back() / kMomentColumns, 2};
 }
 

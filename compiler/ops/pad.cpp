@@ -16,11 +16,10 @@ TensorTypes infer(const Pad& op, const Given& given) {
     const int64_t before = op.before[d], after = op.after[d];
     const std::string pads = "pads " + std::to_string(before) + " and " + std::to_string(after);
     const int64_t left = x[d] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
-    if (left < 0) throw bad_input(pads + " remove more than the " + std::to_string(x[d]) + " elements of dimension " + std::to_string(d));
+    if (left < 0) throw bad_input("{} remove more than the {} elements of dimension {}", pads, x[d], d);
     const bool takes = op.mode != PadMode::constant && std::max(before, after) > 0;
-    if (takes && (left == 0 || (op.mode == PadMode::reflect && std::max(before, after) >= left))) {
-      throw bad_input(pads + " of dimension " + std::to_string(d) + ", which has " + std::to_string(left) + " elements to take from");
-    }
+    if (takes && (left == 0 || (op.mode == PadMode::reflect && std::max(before, after) >= left)))
+      throw bad_input("{} of dimension {}, which has {} elements to take from", pads, d, left);
     result.push_back(left + std::max<int64_t>(before, 0) + std::max<int64_t>(after, 0));
   }
   return {{given.dtype(0), result}};

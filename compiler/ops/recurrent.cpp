@@ -265,7 +265,7 @@ class CellChecker {
 
  private:
   void check(bool condition, const std::string& what) const {
-    if (!condition) throw bad_input("cell " + std::to_string(number_) + " " + what);
+    if (!condition) throw bad_input("cell {} {}", number_, what);
   }
   bool has(int32_t place) const { return place >= 0 && given_.has(static_cast<size_t>(place)); }
   const TensorType& type(int32_t place) const { return given_.type(static_cast<size_t>(place)); }

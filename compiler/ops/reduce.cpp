@@ -89,7 +89,7 @@ int64_t reduce_whole(const Call& call, ReduceKind kind, int64_t count, auto&& fo
     case ReduceKind::prod: return fold(1, [](uint64_t result, uint64_t x) { return result * x; });
     case ReduceKind::sum_square: return fold(0, [](uint64_t sum, uint64_t x) { return sum + x * x; });
     case ReduceKind::mean:
-      if (count == 0) throw bad_input(where(call.rop) + ": mean of no elements of type " + name_of(dtype));
+      if (count == 0) throw bad_input("{}: mean of no elements of type {}", where(call.rop), name_of(dtype));
       return as_real(kind);
     case ReduceKind::l1:
     case ReduceKind::l2:
@@ -123,7 +123,7 @@ TensorTypes infer(const Reduce& op, const Given& given) {
     if (!reduced) result.push_back(given.shape(0)[d]);
     if (reduced && op.keepdims) result.push_back(1);
   }
-  if (next != op.axes.size()) throw bad_input("axes " + shape_text(op.axes) + " of input " + shape_text(given.shape(0)));
+  if (next != op.axes.size()) throw bad_input("axes {} of input {}", shape_text(op.axes), shape_text(given.shape(0)));
   return {{given.dtype(0), result}};
 }
 

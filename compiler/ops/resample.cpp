@@ -33,15 +33,15 @@ std::vector<double> along(const std::vector<double>& x, int64_t before, int64_t 
 }  // namespace
 
 TensorTypes infer(const Resample& op, const Given& given) {
-  if (op.axes.empty() || op.axes.size() > kMaxAxes) throw bad_input("a Resample of " + std::to_string(op.axes.size()) + " axes");
+  if (op.axes.empty() || op.axes.size() > kMaxAxes) throw bad_input("a Resample of {} axes", op.axes.size());
   given.expect(1 + 2 * op.axes.size());
   Shape result = given.shape(0);
   for (size_t a = 0; a < op.axes.size(); ++a) {
     const Shape& table = given.shape(1 + 2 * a);
     if (op.axes[a] < 0 || op.axes[a] >= given.rank(0) || (a > 0 && op.axes[a] <= op.axes[a - 1]))
-      throw bad_input("axes " + shape_text(op.axes) + " of X of shape " + shape_text(given.shape(0)));
+      throw bad_input("axes {} of X of shape {}", shape_text(op.axes), shape_text(given.shape(0)));
     if (table.size() != 2 || table[1] < 1 || given.shape(2 + 2 * a) != table || given.dtype(1 + 2 * a) != DType::i64)
-      throw bad_input("a table of indices is " + shape_text(table) + ", expected i64[extent,taps] and weights of the same shape");
+      throw bad_input("a table of indices is {}, expected i64[extent,taps] and weights of the same shape", shape_text(table));
     result[static_cast<size_t>(op.axes[a])] = table[0];
   }
   return {{given.dtype(0), result}};

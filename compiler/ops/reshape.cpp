@@ -7,7 +7,7 @@ namespace tamp::ops {
 TensorTypes infer(const Reshape& op, const Given& given) {
   given.expect(1);
   if (element_count(given.shape(0)) != element_count(op.shape)) {
-    throw bad_input(std::to_string(element_count(given.shape(0))) + " elements of " + shape_text(given.shape(0)) + " do not fit shape " +
+    throw bad_input("{} elements of {} do not fit shape {}", element_count(given.shape(0)), shape_text(given.shape(0)),
                     shape_text(op.shape));
   }
   return {{given.dtype(0), op.shape}};

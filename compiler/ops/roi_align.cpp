@@ -40,15 +40,14 @@ double bin_value(const RoiAlign& op, const double* image, int64_t width, int64_t
 TensorTypes infer(const RoiAlign& op, const Given& given) {
   given.expect(3);
   const Shape &x = given.shape(0), &rois = given.shape(1);
-  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
-  if (x[0] < 1 || x[2] < 1 || x[3] < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
-  if (rois.size() != 2 || rois[1] != 4) throw bad_input("input rois has shape " + shape_text(rois) + ", expected [regions,4]");
+  if (x.size() != 4) throw bad_input("input X has shape {}, expected [N,C,H,W]", shape_text(x));
+  if (x[0] < 1 || x[2] < 1 || x[3] < 1) throw bad_input("input X has shape {}, which has no pixels", shape_text(x));
+  if (rois.size() != 2 || rois[1] != 4) throw bad_input("input rois has shape {}, expected [regions,4]", shape_text(rois));
   if (given.shape(2) != Shape{rois[0]})
-    throw bad_input("input batch_indices has shape " + shape_text(given.shape(2)) + ", expected " + shape_text({rois[0]}));
+    throw bad_input("input batch_indices has shape {}, expected {}", shape_text(given.shape(2)), shape_text({rois[0]}));
   if (op.height < 1 || op.width < 1 || op.sampling_ratio < 0 || op.sampling_ratio > rk::kRegionSamples) {
-    throw bad_input("attributes output_height, output_width and sampling_ratio are " + std::to_string(op.height) + ", " +
-                    std::to_string(op.width) + " and " + std::to_string(op.sampling_ratio) + ", expected at least 1, 1, and 0 to " +
-                    std::to_string(rk::kRegionSamples));
+    throw bad_input("attributes output_height, output_width and sampling_ratio are {}, {} and {}, expected at least 1, 1, and 0 to {}",
+                    op.height, op.width, op.sampling_ratio, rk::kRegionSamples);
   }
   return {{given.dtype(0), {rois[0], x[1], op.height, op.width}}};
 }

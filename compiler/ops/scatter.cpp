@@ -69,19 +69,17 @@ std::string differs(const char* name, const Given& given, size_t i) {
 TensorTypes infer(const Scatter& op, const Given& given) {
   given.expect(3);
   const Shape &x = given.shape(0), &indices = given.shape(1), &updates = given.shape(2);
-  if (op.axis < 0 || op.axis >= given.rank(0))
-    throw bad_input("attribute 'axis' is " + std::to_string(op.axis) + ", the input has " + std::to_string(x.size()) + " dimensions");
+  if (op.axis < 0 || op.axis >= given.rank(0)) throw bad_input("attribute 'axis' is {}, the input has {} dimensions", op.axis, x.size());
   if (given.dtype(1) != DType::i64 && given.dtype(1) != DType::i32)
-    throw bad_input(std::string("indices are ") + name_of(given.dtype(1)) + ", expected i64");
-  if (given.dtype(2) != given.dtype(0))
-    throw bad_input(std::string("updates are ") + name_of(given.dtype(2)) + ", data is " + name_of(given.dtype(0)));
+    throw bad_input("indices are {}, expected i64", name_of(given.dtype(1)));
+  if (given.dtype(2) != given.dtype(0)) throw bad_input("updates are {}, data is {}", name_of(given.dtype(2)), name_of(given.dtype(0)));
   if (updates.size() != x.size()) throw bad_input(differs("updates", given, 2));
   if (indices.size() != x.size()) throw bad_input(differs("indices", given, 1));
   for (size_t d = 0; d < x.size(); ++d) {
     const bool along = d == static_cast<size_t>(op.axis);
     if (!along && updates[d] > x[d]) throw bad_input(differs("updates", given, 2));
     if (indices[d] == updates[d] || (!along && indices[d] == 1)) continue;
-    throw bad_input("input indices has shape " + shape_text(indices) + ", updates has " + shape_text(updates));
+    throw bad_input("input indices has shape {}, updates has {}", shape_text(indices), shape_text(updates));
   }
   return {given.type(0)};
 }

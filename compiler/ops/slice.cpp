@@ -13,11 +13,11 @@ TensorTypes infer(const Slice& op, const Given& given) {
   given.expect_entries(op.extents, "extents", x.size());
   const bool is_empty = element_count(op.extents) == 0;  // nothing is read, so starts may lie anywhere
   for (size_t d = 0; d < x.size(); ++d) {
-    if (op.steps[d] == 0) throw bad_input("step 0 along axis " + std::to_string(d));
+    if (op.steps[d] == 0) throw bad_input("step 0 along axis {}", d);
     const int64_t last = op.starts[d] + (op.extents[d] - 1) * op.steps[d];
     if (is_empty || (op.starts[d] >= 0 && op.starts[d] < x[d] && last >= 0 && last < x[d])) continue;
-    throw bad_input("starts " + shape_text(op.starts) + " and steps " + shape_text(op.steps) + " of " + shape_text(op.extents) +
-                    " elements leave the input " + shape_text(x));
+    throw bad_input("starts {} and steps {} of {} elements leave the input {}", shape_text(op.starts), shape_text(op.steps),
+                    shape_text(op.extents), shape_text(x));
   }
   return {{given.dtype(0), op.extents}};
 }

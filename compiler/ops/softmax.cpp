@@ -26,7 +26,7 @@ void softmax_row(double* row, int64_t count, int64_t stride, bool log) {
 TensorTypes infer(const Softmax& op, const Given& given) {
   given.expect(1);
   if (op.first_axis < 0 || op.first_axis > op.last_axis || op.last_axis >= given.rank(0))
-    throw bad_input("axes " + shape_text({op.first_axis, op.last_axis}) + " of input " + shape_text(given.shape(0)));
+    throw bad_input("axes {} of input {}", shape_text({op.first_axis, op.last_axis}), shape_text(given.shape(0)));
   return {given.type(0)};
 }
 

@@ -11,7 +11,7 @@ int64_t count_tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) /
 
 TensorTypes infer(const TileSums& op, const Given& given) {
   given.expect(1);
-  if (given.rank(0) != 4) throw bad_input("input X has shape " + shape_text(given.shape(0)) + ", expected [N,C,H,W]");
+  if (given.rank(0) != 4) throw bad_input("input X has shape {}, expected [N,C,H,W]", shape_text(given.shape(0)));
   if (op.tile.size() != 2 || op.tile[0] < 1 || op.tile[1] < 1) throw bad_input("attribute 'tile' is not two positive numbers");
   const Shape& x = given.shape(0);
   return {{given.dtype(0), {x[0], x[1], count_tiles(x[2], op.tile[0]) * count_tiles(x[3], op.tile[1])}}};

@@ -46,11 +46,10 @@ TensorTypes infer(const TopK& op, const Given& given) {
   given.expect(1);
   Shape result = given.shape(0);
   if (op.axis < 0 || op.axis >= given.rank(0))
-    throw bad_input("attribute 'axis' is " + std::to_string(op.axis) + ", the input has " + std::to_string(result.size()) + " dimensions");
+    throw bad_input("attribute 'axis' is {}, the input has {} dimensions", op.axis, result.size());
   int64_t& extent = result[static_cast<size_t>(op.axis)];
   if (op.k < 0 || op.k > extent)
-    throw bad_input("K is " + std::to_string(op.k) + ", axis " + std::to_string(op.axis) + " of input " + shape_text(given.shape(0)) +
-                    " has " + std::to_string(extent) + " elements");
+    throw bad_input("K is {}, axis {} of input {} has {} elements", op.k, op.axis, shape_text(given.shape(0)), extent);
   extent = op.k;
   return {{given.dtype(0), result}, {DType::i64, result}};
 }

@@ -13,10 +13,7 @@ TensorTypes infer(const Transpose& op, const Given& given) {
   std::sort(sorted.begin(), sorted.end());
   bool is_order = sorted.size() == x.size();
   for (size_t d = 0; is_order && d < sorted.size(); ++d) is_order = sorted[d] == static_cast<int64_t>(d);
-  if (!is_order) {
-    throw bad_input("attribute 'perm' is " + shape_text(op.perm) + ", expected an order of the " + std::to_string(x.size()) +
-                    " dimensions");
-  }
+  if (!is_order) throw bad_input("attribute 'perm' is {}, expected an order of the {} dimensions", shape_text(op.perm), x.size());
   Shape result;
   for (const int64_t from : op.perm) result.push_back(x[static_cast<size_t>(from)]);
   return {{given.dtype(0), result}};

@@ -6,19 +6,13 @@ namespace tamp::ops {
 
 void expect_spatial(const Given& given, size_t most, const char* what) {
   const Shape& x = given.shape(0);
-  if (x.size() < 3) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,spatial...]");
-  if (x.size() > most + 2) {
-    throw unsupported(std::to_string(x.size() - 2) + "-D " + what + " (X has shape " + shape_text(x) + "), supported: 1-D to " +
-                      std::to_string(most) + "-D");
-  }
+  if (x.size() < 3) throw bad_input("input X has shape {}, expected [N,C,spatial...]", shape_text(x));
+  if (x.size() > most + 2) throw unsupported("{}-D {} (X has shape {}), supported: 1-D to {}-D", x.size() - 2, what, shape_text(x), most);
 }
 
 int64_t slid_extent(int64_t in, int64_t reach, int64_t stride, int64_t pad_begin, int64_t pad_end, bool ceil_mode, size_t dimension) {
   const int64_t free = in + pad_begin + pad_end - reach;
-  if (free < 0) {
-    throw bad_input("the window spans " + std::to_string(reach) + " elements of dimension " + std::to_string(dimension) + ", which has " +
-                    std::to_string(free + reach) + " with its pads");
-  }
+  if (free < 0) throw bad_input("the window spans {} elements of dimension {}, which has {} with its pads", reach, dimension, free + reach);
   if (!ceil_mode) return free / stride + 1;
   const int64_t out = (free + stride - 1) / stride + 1;
   return (out - 1) * stride >= in + pad_begin ? out - 1 : out;  // the last would begin in the end pad

@@ -46,10 +46,10 @@ class Launches {
     for (size_t i = 0; i < program_.rkernels.size(); ++i) {
       if (!program_.rkernels[i].gang) continue;
       throw unsupported(
-          fmt::format("execution graph: '{}' is a recurrent layer whose rTasks run at the same time and talk to each other, which one "
-                      "kernel per phase cannot; "
-                      "supported: persistent",
-                      printable(program_.graph.rops[i].name)));
+          "execution graph: '{}' is a recurrent layer whose rTasks run at the same time and talk to each other, which one "
+          "kernel per phase cannot; "
+          "supported: persistent",
+          printable(program_.graph.rops[i].name));
     }
   }
 
@@ -187,8 +187,8 @@ class Launches {
 Execution parse_execution(const std::string& name) {
   if (name == "persistent") return Execution::persistent;
   if (name == "graph") return Execution::graph;
-  throw bad_input(fmt::format("execution '{}' is not known, supported: persistent, graph{}", printable(name),
-                              did_you_mean(name, {"persistent", "graph"})));
+  throw bad_input("execution '{}' is not known, supported: persistent, graph{}", printable(name),
+                  did_you_mean(name, {"persistent", "graph"}));
 }
 
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages) { return Launches(program, stages).run(); }

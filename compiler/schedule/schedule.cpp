@@ -61,8 +61,8 @@ Policy parse_policy(const std::string& name) {
   for (const Row& row : kPolicies) {
     if (name == row.name) return row.policy;
   }
-  throw bad_input(fmt::format("policy '{}' is not known, supported: {}{}", printable(name), join(policy_names(), ", "),
-                              did_you_mean(name, policy_names())));
+  throw bad_input("policy '{}' is not known, supported: {}{}", printable(name), join(policy_names(), ", "),
+                  did_you_mean(name, policy_names()));
 }
 
 bool merges(Policy policy) { return row_of(policy).merge != nullptr; }
@@ -70,12 +70,12 @@ bool merges(Policy policy) { return row_of(policy).merge != nullptr; }
 bool prices_stages(Policy policy) { return policy == Policy::ios || policy == Policy::ios_merge || policy == Policy::ios_parallel; }
 
 Policy ios_policy(Policy policy, const std::string& mode) {
-  if (policy != Policy::ios) throw bad_input(fmt::format("--ios {}: for policy ios, found '{}'", printable(mode), name_of(policy)));
+  if (policy != Policy::ios) throw bad_input("--ios {}: for policy ios, found '{}'", printable(mode), name_of(policy));
   if (mode == "both") return Policy::ios;
   if (mode == "merge") return Policy::ios_merge;
   if (mode == "parallel") return Policy::ios_parallel;
-  throw bad_input(fmt::format("--ios '{}' is not known, supported: merge, parallel, both{}", printable(mode),
-                              did_you_mean(mode, {"merge", "parallel", "both"})));
+  throw bad_input("--ios '{}' is not known, supported: merge, parallel, both{}", printable(mode),
+                  did_you_mean(mode, {"merge", "parallel", "both"}));
 }
 
 Draft draft_of(const Plan& plan) {

@@ -61,7 +61,7 @@ struct Reader {
   const std::string& source;
   RProgram& program;
 
-  [[noreturn]] void fail(const std::string& what) const { throw bad_input(fmt::format("{}: {}", printable(source), what)); }
+  [[noreturn]] void fail(const std::string& what) const { throw bad_input("{}: {}", printable(source), what); }
 
   int64_t number(std::string_view& text, const std::string& where, size_t below) const {
     int64_t value = -1;
@@ -173,7 +173,7 @@ ScheduleHead read_schedule_head(const std::string& text, const std::string& sour
             parse_execution(file.at("execution")),
             file.at("policy")};
   } catch (const json::exception& error) {
-    throw bad_input(fmt::format("{}: not a schedule: {}", printable(source_name), printable(error.what())));
+    throw bad_input("{}: not a schedule: {}", printable(source_name), printable(error.what()));
   }
 }
 

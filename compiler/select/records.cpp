@@ -33,14 +33,14 @@ constexpr double kMostCorrection = 1e4;  // corrections lie between 1 / kMostCor
 // Checked here, since the library's messages do not name the field.
 const json& field(const json& object, const char* name, bool (json::*is)() const noexcept, const char* expected) {
   const auto found = object.find(name);
-  if (found == object.end()) throw bad_input(fmt::format("field '{}' is missing", name));
-  if (!((*found).*is)()) throw bad_input(fmt::format("field '{}' is not {}", name, expected));
+  if (found == object.end()) throw bad_input("field '{}' is missing", name);
+  if (!((*found).*is)()) throw bad_input("field '{}' is not {}", name, expected);
   return *found;
 }
 
 int64_t count(const json& object, const char* name, int64_t least) {
   const auto value = field(object, name, &json::is_number_integer, "a whole number").get<int64_t>();
-  if (value < least || value > 1'000'000'000) throw bad_input(fmt::format("field '{}' is out of range", name));
+  if (value < least || value > 1'000'000'000) throw bad_input("field '{}' is out of range", name);
   return value;
 }
 
@@ -65,7 +65,7 @@ void add_line(const std::string& line, Records& out) {
   time.us = field(object, "us", &json::is_number, "a number").get<double>();
   if (!(time.us > 0) || time.us > 1e9) throw bad_input("field 'us' is out of range");
   time.runs = count(object, "runs", 1);
-  if (object.size() != kFields) throw bad_input(fmt::format("has {} fields, a record has {}", object.size(), kFields));
+  if (object.size() != kFields) throw bad_input("has {} fields, a record has {}", object.size(), kFields);
   out.add(key, time);
 }
 
@@ -267,7 +267,7 @@ Records parse_records(const std::string& text, const std::string& source_name) {
     try {
       add_line(line, records);
     } catch (const Error& wrong) {
-      throw bad_input(fmt::format("{}:{}: {}; 'tamp tune' writes files of records", printable(source_name), number, wrong.what()));
+      throw bad_input("{}:{}: {}; 'tamp tune' writes files of records", printable(source_name), number, wrong.what());
     }
   }
   return records;

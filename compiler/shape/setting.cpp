@@ -1,7 +1,5 @@
 #include "compiler/shape/setting.h"
 
-#include <fmt/format.h>
-
 #include <cstddef>
 
 #include "compiler/support/error.h"
@@ -14,17 +12,16 @@ std::optional<Precision> asked_precision(const std::string& name, const VDevice&
   if (name.empty()) return std::nullopt;
   if (name == "fp32") return Precision::fp32;
   if (name == "tf32") {
-    if (!vdevice.tf32)
-      throw unsupported(fmt::format("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name)));
+    if (!vdevice.tf32) throw unsupported("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name));
     return Precision::tf32;
   }
   if (name == "fp16" || name == "bf16") {
     if (!(name == "fp16" ? vdevice.fp16 : vdevice.bf16))
-      throw unsupported(fmt::format("precision {}: vDevice '{}' has no {} units", name, printable(vdevice.name), name));
+      throw unsupported("precision {}: vDevice '{}' has no {} units", name, printable(vdevice.name), name);
     return name == "fp16" ? Precision::fp16 : Precision::bf16;
   }
-  throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16{}", printable(name),
-                              did_you_mean(name, {"fp32", "tf32", "fp16", "bf16"})));
+  throw bad_input("precision '{}' is not known; known: fp32, tf32, fp16, bf16{}", printable(name),
+                  did_you_mean(name, {"fp32", "tf32", "fp16", "bf16"}));
 }
 
 // The frontend computes operators that exist in f32 only between casts, so that a third to a half of such a model's results have 16 bits.

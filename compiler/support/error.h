@@ -3,6 +3,8 @@
 // tamp can cause.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -33,6 +35,15 @@ class Error : public std::runtime_error {
 inline Error bad_input(const std::string& message) { return Error(ExitCode::bad_input, message); }
 inline Error unsupported(const std::string& message, std::vector<Refusal> refusals = {}) {
   return Error(ExitCode::unsupported, message, std::move(refusals));
+}
+// The same with a format and its arguments.
+template <class First, class... Rest>
+Error bad_input(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) {
+  return bad_input(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
+template <class First, class... Rest>
+Error unsupported(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) {
+  return unsupported(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
 }
 
 // Thrown by TAMP_CHECK; the command line prints it with "this is a bug in tamp" and exits with 3.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 fs::path make_scratch_folder(const fs::path& parent, std::string_view prefix) {
   std::string name = (fs::absolute(parent) / fmt::format("{}XXXXXX", prefix)).string();
   const Uninterrupted whole;
-  if (mkdtemp(name.data()) == nullptr) throw bad_input(fmt::format("{}: cannot be made: {}", printable(name), std::strerror(errno)));
+  if (mkdtemp(name.data()) == nullptr) throw bad_input("{}: cannot be made: {}", printable(name), std::strerror(errno));
   remove_on_signal(name);
   return name;
 }
@@ -68,15 +68,15 @@ void replace_file(const fs::path& path, const std::vector<std::string_view>& par
   std::error_code failure;
   const fs::path target = fs::weakly_canonical(fs::absolute(path), failure);  // what a link names
   if (!failure) fs::create_directories(target.parent_path(), failure);
-  if (failure) throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), failure.message()));
+  if (failure) throw bad_input("{}: cannot be written: {}", printable(path.string()), failure.message());
   const ScratchFolder scratch(target.parent_path(), ".tamp-");
   const Uninterrupted whole;
   std::ofstream file(scratch.path() / "file", std::ios::binary);
   for (const std::string_view text : parts) file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) throw bad_input(fmt::format("{}: writing failed (disk full?)", printable(path.string())));
+  if (!file) throw bad_input("{}: writing failed (disk full?)", printable(path.string()));
   fs::rename(scratch.path() / "file", target, failure);
-  if (failure) throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), failure.message()));
+  if (failure) throw bad_input("{}: cannot be written: {}", printable(path.string()), failure.message());
 }
 
 }  // namespace tamp

@@ -95,10 +95,8 @@ std::optional<Map> gather_map(const Graph& graph, const ROperator& rop, const Ga
   map.joint_at = 0;
   const int64_t extent = in.shape[axis];
   for (const int64_t value : index_values(indices)) {
-    if (value < -extent || value >= extent) {
-      throw bad_input("node '" + printable(rop.name) + "' (Gather): index " + std::to_string(value) + " is outside dimension " +
-                      std::to_string(attrs.axis) + " of extent " + std::to_string(extent));
-    }
+    if (value < -extent || value >= extent)
+      throw bad_input("node '{}' (Gather): index {} is outside dimension {} of extent {}", printable(rop.name), value, attrs.axis, extent);
     map.tables.push_back(static_cast<int32_t>((value < 0 ? value + extent : value) * in.place.strides[axis]));
   }
   return map;

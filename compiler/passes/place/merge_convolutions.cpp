@@ -116,7 +116,7 @@ class Merging {
   [[noreturn]] static void refuse(const Merge& merge, const std::string& why) {
     std::vector<std::string> names;
     for (const std::string& name : merge) names.push_back(fmt::format("'{}'", printable(name)));
-    throw bad_input(fmt::format("{} cannot be one convolution: {}", join(names, ", "), why));
+    throw bad_input("{} cannot be one convolution: {}", join(names, ", "), why);
   }
 
   std::vector<size_t> members_of(const Merge& merge) {
