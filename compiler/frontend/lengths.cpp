@@ -183,20 +183,27 @@ class Lengths {
   }
 
   void reduce_masked(const Reduce& op, const std::vector<LengthAxis>& summed) {
-    for (const LengthAxis& axis : summed) mask(0, static_cast<size_t>(axis.dim), axis.extent, neutral_of(op.kind, operand(0).dtype));
-    if (op.kind != ReduceKind::mean) return;
-    // The sum, divided by the number of elements that there are.
-    std::get<Reduce>(attrs_).kind = ReduceKind::sum;
-    int64_t others = 1;
-    for (const int64_t d : op.axes) {
-      if (!extent_at(axes_of(0), static_cast<size_t>(d))) others *= shape(0)[static_cast<size_t>(d)];
+    if (op.kind == ReduceKind::mean) {
+      // The sum of each element's share, so that no sum is larger than the elements are.
+      std::get<Reduce>(attrs_).kind = ReduceKind::sum;
+      int64_t others = 1;
+      for (const int64_t d : op.axes) {
+        if (!extent_at(axes_of(0), static_cast<size_t>(d))) others *= shape(0)[static_cast<size_t>(d)];
+      }
+      inputs_[0] = elementwise(ElementwiseOp::mul, {inputs_[0], share_of(summed, others)});
+      for (const LengthAxis& axis : summed) inputs_[0] = masked_tensor(inputs_[0], static_cast<size_t>(axis.dim), axis.extent, 0);
+      return;
     }
+    for (const LengthAxis& axis : summed) mask(0, static_cast<size_t>(axis.dim), axis.extent, neutral_of(op.kind, operand(0).dtype));
+  }
+  // 1 divided by the number of elements of `others` dimensions and of those that end.
+  TensorId share_of(const std::vector<LengthAxis>& ends, int64_t others) {
     const DType dtype = operand(0).dtype;
+    if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::f16 && dtype != DType::bf16)
+      throw Mixes{"takes the mean of integers along a length of run time"};
     TensorId count = scalar(dtype, static_cast<double>(others));
-    for (const LengthAxis& axis : summed) count = elementwise(ElementwiseOp::mul, {count, number_of(axis.extent, dtype)});
-    const TensorId sum = emit(attrs_, inputs_);
-    attrs_ = Elementwise{{{ElementwiseOp::div, {0, 1}}}};
-    inputs_ = {sum, count};
+    for (const LengthAxis& axis : ends) count = elementwise(ElementwiseOp::mul, {count, number_of(axis.extent, dtype)});
+    return elementwise(ElementwiseOp::div, {scalar(dtype, 1), count});
   }
 
   void apply(const Normalize& op) {
@@ -221,14 +228,13 @@ class Lengths {
       if (std::none_of(inside.begin(), inside.end(), [&](const LengthAxis& axis) { return axis.dim == d; }))
         others *= shape(0)[static_cast<size_t>(d)];
     }
-    TensorId count = scalar(dtype, static_cast<double>(others));
-    for (const LengthAxis& axis : inside) count = elementwise(ElementwiseOp::mul, {count, number_of(axis.extent, dtype)});
+    const TensorId share = share_of(inside, others);
     const auto masked = [&](TensorId x) {
       for (const LengthAxis& axis : inside) x = masked_tensor(x, static_cast<size_t>(axis.dim), axis.extent, 0);
       return x;
     };
     const auto mean = [&](TensorId x) {
-      return elementwise(ElementwiseOp::div, {emit(Reduce{ReduceKind::sum, op.axes, true}, {masked(x)}), count});
+      return emit(Reduce{ReduceKind::sum, op.axes, true}, {masked(elementwise(ElementwiseOp::mul, {x, share}))});
     };
     TensorId x = inputs_[0];
     if (op.centered) x = elementwise(ElementwiseOp::sub, {x, mean(x)});
@@ -625,19 +631,21 @@ class Lengths {
     const auto key = std::tuple(extent.length, extent.times, extent.plus, extent.over, static_cast<int>(dtype));
     TensorId& made = number_[key];
     if (made.valid()) return made;
-    // The sum of ones; an Extent may have less than one element, as the number of the last row has at length 1.
     const Length& length = original_.lengths[static_cast<size_t>(extent.length)];
-    const Extent whole{extent.length};
-    const DType counted = dtype == DType::i64 || dtype == DType::f64 ? dtype : DType::f32;
-    TensorId sum = emit(Reduce{ReduceKind::sum, {0}, false}, {valid(whole, length.largest, 0, counted)});
-    if (extent.times != 1) sum = elementwise(ElementwiseOp::mul, {sum, scalar(counted, static_cast<double>(extent.times))});
-    if (extent.plus != 0) sum = elementwise(ElementwiseOp::add, {sum, scalar(counted, static_cast<double>(extent.plus))});
-    if (extent.over != 1) {
-      sum = elementwise(ElementwiseOp::div, {sum, scalar(counted, static_cast<double>(extent.over))});
-      if (counted != DType::i64) sum = elementwise(ElementwiseOp::floor, {sum});
+    const bool is_plain = extent.times > 0 && extent.at(length.smallest) >= 0;
+    const Extent read = is_plain ? extent : Extent{extent.length};
+    const DType counted = dtype == DType::i32 ? DType::i32 : DType::i64;
+    Pad pad;
+    pad.before = pad.after = {0};
+    pad.number = read;
+    TensorId number = emit(Reshape{{}}, {emit(pad, {constant(counted, {1}, static_cast<double>(read.at(length.largest)))})});
+    if (!is_plain) {
+      number = elementwise(ElementwiseOp::mul, {number, scalar(counted, static_cast<double>(extent.times))});
+      number = elementwise(ElementwiseOp::add, {number, scalar(counted, static_cast<double>(extent.plus))});
+      if (extent.over != 1) throw Mixes{"has a number that falls with a length, in steps"};
     }
-    if (counted != dtype) sum = emit(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, dtype}, {sum});
-    return made = sum;
+    if (counted != dtype) number = emit(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, dtype}, {number});
+    return made = number;
   }
   TensorId masked_tensor(TensorId x, size_t dim, const Extent& extent, double fill) {
     const Tensor tensor = graph_.tensor(x);

@@ -55,7 +55,7 @@ const char* name_of(const OpAttrs& attrs) {
 }
 
 bool ends_at_length(const OpAttrs& attrs) {
-  if (const auto* pad = std::get_if<Pad>(&attrs)) return !pad->ends.empty();
+  if (const auto* pad = std::get_if<Pad>(&attrs)) return !pad->ends.empty() || pad->number;
   if (const auto* softmax = std::get_if<Softmax>(&attrs)) return softmax->end.has_value();
   const auto* attention = std::get_if<Attention>(&attrs);
   return attention && attention->end;

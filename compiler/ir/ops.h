@@ -357,7 +357,7 @@ std::span<const char* const> names_of(PadMode);
 
 // Lengths of run time (docs/adr/0049): with `ends`, which mode constant without other pads may have, the elements behind an extent are
 // `value`, whatever X has there. With Packed::in X is dense with the true extents of the run, as the caller's tensors are; with
-// Packed::out Y is, and has no elements behind them.
+// Packed::out Y is, and has no elements behind them. With `number` all of Y is that extent, and X is a constant with the largest.
 enum class Packed : uint8_t { none, in, out };
 std::span<const char* const> names_of(Packed);
 
@@ -367,6 +367,7 @@ struct Pad {
   float value = 0;
   LengthAxes ends{};
   Packed packed = Packed::none;
+  std::optional<Extent> number{};
   bool operator==(const Pad&) const = default;
 
   static constexpr const char* kName = "Pad";
@@ -377,6 +378,7 @@ struct Pad {
     f("value", op.value, 0.0F);
     f("end", op.ends);
     f("packed", op.packed, Packed::none);
+    f("number_", op.number);
   }
 };
 

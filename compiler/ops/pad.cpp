@@ -89,7 +89,7 @@ std::vector<Value> evaluate(const Pad& op, const Call& call) {
 Traits traits_of(const Pad& op) {
   const auto is_zero = [](int64_t pad) { return pad == 0; };
   const bool adds_none = std::all_of(op.before.begin(), op.before.end(), is_zero) && std::all_of(op.after.begin(), op.after.end(), is_zero);
-  return {Layout::like_largest, InF32::none, /*is_identity=*/adds_none && op.ends.empty()};
+  return {Layout::like_largest, InF32::none, /*is_identity=*/adds_none && !ends_at_length(op)};
 }
 
 int64_t own_work(const Pad&, const Given&, const TensorTypes&) { return 0; }

@@ -44,7 +44,7 @@ ArgValue ends_arg(const Pad& pad, const Shape& shape) {
   ArgList list;
   for (size_t d = 0; d < shape.size(); ++d) {
     const auto end = end_of(pad, d);
-    list.push_back(end ? ArgValue{ExtentArg{{*end}, 1}} : arg(shape[d]));
+    list.push_back(pad.number ? arg(int64_t{0}) : end ? ArgValue{ExtentArg{{*end}, 1}} : arg(shape[d]));
   }
   list.resize(kRank, arg(int64_t{0}));
   return {list};
@@ -58,7 +58,7 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
 
 std::vector<RKernel> offers(const Request& request) {
   const auto* const pad = std::get_if<Pad>(&request.rop.attrs);
-  if (pad == nullptr || pad->ends.empty() || has_epilogue(request.rop)) return {};
+  if (pad == nullptr || !ends_at_length(*pad) || has_epilogue(request.rop)) return {};
   const Tensor &in = request.graph.tensor(request.rop.inputs[0]), &out = request.graph.tensor(request.rop.outputs[0]);
   if (!is_plain(in) || !is_plain(out) || in.dtype != out.dtype || out.shape.size() > kRank) return {};
   const uint64_t bits = rk::element_bits<double>(pad->value, static_cast<uint32_t>(out.dtype));
@@ -70,7 +70,7 @@ std::vector<RKernel> offers(const Request& request) {
                 {"out_strides", strides_arg(*pad, out, pad->packed == Packed::out)},
                 {"in_strides", strides_arg(*pad, in, pad->packed == Packed::in)},
                 {"ends", ends_arg(*pad, out.shape)},
-                {"value_low", arg(static_cast<int64_t>(bits & 0xffffffff))},
+                {"value_low", pad->number ? ArgValue{ExtentArg{{*pad->number}}} : arg(static_cast<int64_t>(bits & 0xffffffff))},
                 {"value_high", arg(static_cast<int64_t>(bits >> 32))},
                 {"fills", arg(int64_t{pad->packed != Packed::out})}};
   return {typed_rkernel(request, phase, element_count(out.shape), 1, 30)};

@@ -1,7 +1,8 @@
 // A copy that ends at lengths of run time (Pad with ends, docs/adr/0049-lengths.md): y[at] = x[at] where at[d] < ends[d] for all d, else a
 // constant. Where x or y is packed, dense with the true extents of the run, its strides are those of the run, too; and a packed y has no
-// elements behind the ends. Elements of any type, bit by bit; Cell is an unsigned integer of the element's size. One element a thread.
-// Example: x is [1,40,8] in a run of 40 of 512 rows, y is [1,512,8]: ends are 1, 40, 8, and element 327 of y, (0, 40, 7), is the constant.
+// elements behind the ends. A number of run time is a copy all of which lies behind its end. Elements of any type, bit by bit; Cell is an
+// unsigned integer of the element's size. One element a thread. Example: x is [1,40,8] in a run of 40 of 512 rows, y is [1,512,8]: ends are
+// 1, 40, 8, and element 327 of y, (0, 40, 7), is the constant.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"

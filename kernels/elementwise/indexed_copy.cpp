@@ -210,7 +210,7 @@ Phase typed_phase(Phase phase, DType dtype, float value) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Pad>(rop.attrs) && !std::holds_alternative<Gather>(rop.attrs)) return {};
-  if (const auto* const pad = std::get_if<Pad>(&rop.attrs); pad && !pad->ends.empty()) return {};
+  if (ends_at_length(rop.attrs)) return {};
   const DType dtype = request.graph.tensor(rop.outputs[0]).dtype;
   if (has_epilogue(rop) || !is_plain(request.graph.tensor(rop.inputs[0])) || !is_plain(request.graph.tensor(rop.outputs[0]))) return {};
   const std::optional<Map> map = map_of(request.graph, rop);

@@ -13,6 +13,9 @@
 namespace tamp::passes {
 namespace {
 
+// Of a program with lengths of run time, numbers made of these stay exact.
+constexpr int64_t kFewElements = 64;
+
 class Narrowing {
  public:
   Narrowing(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may)
@@ -27,6 +30,7 @@ class Narrowing {
       const auto is_f32 = [&](size_t i) { return graph_.tensors[i].dtype == DType::f32; };
       if (port_type(buffer) == to) set(b, to);
       if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
+      if (buffer.elements < kFewElements && !graph_.lengths.empty()) continue;
       if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
       tried_.push_back(b);
       if (may.empty() || may[b]) set(b, to);

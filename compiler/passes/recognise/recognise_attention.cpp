@@ -332,7 +332,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     if (!match) continue;
     ROperator rop = before.rops[match->last];
     rop.attrs = Attention{static_cast<float>(match->scale), match->weightless, match->end};
-    for (size_t i = match->steps.size(); i-- > 0;) prepend_origin(rop, before.rops[match->steps[i]]);
+    for (size_t s = match->steps.size(); s-- > 0;) prepend_origin(rop, before.rops[match->steps[s]]);
     const size_t tensors = graph.tensors.size();
     std::vector<ROperator> turned;
     const TensorId k = match->keys_last ? with_keys_first(graph, match->k, rop, turned) : match->k;
