@@ -225,11 +225,14 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
+    bool is_behind = false;  // the rTask has nothing to do: the waiter signals itself, and the compute warps know nothing of it
     if constexpr (kHasExtents<Veu>) {
-      if (instruction.record != kNone16 && take_end(control, instruction)) instruction.record = kNone16;
+      static_assert(ROLE == Waiter::both, "programs with lengths have no words");
+      is_behind = instruction.record != kNone16 && take_end(control, instruction);
+      if (is_behind) instruction.record = kNone16;
     }
     const bool runs = instruction.record != kNone16;
-    const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
+    const bool uses_slot = runs || (instruction.signal != kNone16 && !is_behind) || i == end;
     const uint32_t s = waiter.slots_used % kSlots;
     bool is_over = false;
     InputCopy input{};
@@ -238,6 +241,9 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       waiter.count_inputs(instruction, input, s, uses_slot);
     } else {
       if (waiter.lane == 0) waiter.await(instruction, input, i, s, runs, uses_slot, is_over);
+      if constexpr (kHasExtents<Veu>) {
+        if (is_behind && waiter.lane == 0 && instruction.signal != kNone16) signal(event_word(launch, instruction.signal));
+      }
       __syncwarp();
     }
   }
