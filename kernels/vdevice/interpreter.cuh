@@ -188,6 +188,12 @@ struct LaneWaiter {
     }
     if (input.boxes == 0 && uses_slot) inputs_phases ^= 1u << s;
   }
+  // The signal of a rTask that has nothing to do. Whoever sees it may count on all that stands before it in the lane, so that must be done.
+  RK_INLINE void signal_behind(uint16_t event) const {
+    const uint32_t last = slots_used - 1;
+    if (slots_used > 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
+    signal(event_word(launch, event));
+  }
   // Waits for the events; copies the boxes behind them, or says that the inputs are there.
   RK_INLINE void await(const Instruction& instruction, const InputCopy& input, uint32_t i, uint32_t s, bool runs, bool uses_slot,
                        bool is_over) {
@@ -242,7 +248,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     } else {
       if (waiter.lane == 0) waiter.await(instruction, input, i, s, runs, uses_slot, is_over);
       if constexpr (kHasExtents<Veu>) {
-        if (is_behind && waiter.lane == 0 && instruction.signal != kNone16) signal(event_word(launch, instruction.signal));
+        if (is_behind && waiter.lane == 0 && instruction.signal != kNone16) waiter.signal_behind(instruction.signal);
       }
       __syncwarp();
     }
