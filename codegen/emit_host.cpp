@@ -117,6 +117,7 @@ int compute_capability(const ShapedVDevice& vdevice) { return vdevice.arch.start
 void emit_host(SourceWriter& w, const Plan& plan) {
   const std::string& name = plan.options.name;
   const Graph& graph = plan.program.graph;
+  const std::vector<Loop>& loops = graph.loops;
   w.section("host");
   emit_port_tables(w, "Input", graph, graph.inputs);
   emit_port_tables(w, "Output", graph, graph.outputs);
@@ -148,9 +149,10 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   } else {
     w.line("tamp_host::prepare_kernel<{0}_kernel>, tamp_host::start_kernel<{0}_kernel>, /*phases=*/nullptr,", name);
     w.line(
-        "/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/{}, "
+        "/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents{}, kInstructionCount, /*veus_by_sm=*/{}, "
         "/*compute_capability=*/{},",
-        veus_to_launch(plan.program), plan.program.veus_by_sm, compute_capability(plan.program.vdevice));
+        veus_to_launch(plan.program), loops.empty() ? "" : fmt::format(" + {}", loops.size()), plan.program.veus_by_sm,
+        compute_capability(plan.program.vdevice));
     w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
   }
   w.close(";");

@@ -179,6 +179,9 @@ ordered_json lanes_json(const RProgram& program) {
                      {"index", instruction.rtask.index},
                      {"waits", waits},
                      {"signal", instruction.signal.value}});
+      if (instruction.turn == Turn::none) continue;
+      out.back()["turn"] = instruction.turn == Turn::enter ? "enter" : "repeat";
+      out.back()["loop"] = program.graph.loops[static_cast<size_t>(instruction.loop)].name;
     }
     lanes.push_back(std::move(out));
   }

@@ -21,15 +21,41 @@ struct Row {
   int64_t index = 0;               // of the rTask, if there is a record
   std::vector<std::string> waits;  // at most rk::kWaits
   std::string end;                 // what depends on lengths of run time; empty: nothing
+  std::string turn = {};           // "enter(0, 12": the loop, and how many rows there are between the two turns
 };
 
 // "kEnd_conv1" of record "r_conv1".
 std::string end_name(const Plan& plan, size_t record) { return "kEnd" + plan.records[record].number.substr(1); }
 
+// The rows from one turn of a loop to the other.
+int64_t rows_between(const std::vector<LaneRow>& lane, int32_t loop) {
+  const auto turn = [&](Turn which) {
+    const auto is = [&](const LaneRow& row) { return row.turn == which && row.loop == loop; };
+    return std::find_if(lane.begin(), lane.end(), is) - lane.begin();
+  };
+  return turn(Turn::repeat) - turn(Turn::enter);
+}
+
+// Per event the loop that signals it, or -1.
+std::vector<int32_t> loops_of_events(const RProgram& program) {
+  std::vector<int32_t> loops(program.events.size(), -1);
+  for (const auto& lane : program.lanes) {
+    int32_t loop = -1;
+    for (const Instruction& i : lane) {
+      if (i.signal.valid()) loops[i.signal.index()] = loop;
+      if (i.turn != Turn::none) loop = i.turn == Turn::enter ? i.loop : program.graph.loops[static_cast<size_t>(i.loop)].parent;
+    }
+  }
+  return loops;
+}
+
 std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& lane) {
   std::vector<Row> rows;
-  for (const LaneRow& row : lane_rows(lane)) {
+  const std::vector<LaneRow> all = lane_rows(lane);
+  for (const LaneRow& row : all) {
     Row text{{}, {}, row.rtask.index, {}, {}};
+    if (row.turn != Turn::none)
+      text.turn = fmt::format("{}({}, {}", row.turn == Turn::enter ? "enter" : "repeat", row.loop, rows_between(all, row.loop));
     if (row.rtask.rop.valid()) {
       text.record = plan.records[plan.record_of(row.rtask)].number;
       if (depends_on_lengths(plan, plan.record_of(row.rtask))) text.end = end_name(plan, plan.record_of(row.rtask));
@@ -46,7 +72,7 @@ std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& 
 std::string row_text(const Row& row) {
   const std::string number = row.index == 0 ? "n" : fmt::format("n + {}", row.index);
   std::string text = row.record.empty() ? "pass(" : fmt::format("run({}, {}, ", row.record, number);
-  text += row.signal.empty() ? "kNo" : row.signal;
+  text = row.turn.empty() ? text + (row.signal.empty() ? "kNo" : row.signal) : row.turn;
   for (const std::string& wait : row.waits) text += ", " + wait;
   return row.end.empty() ? text + ")," : fmt::format("ending({}), {}),", text, row.end);
 }
@@ -70,7 +96,7 @@ std::string shape_key(const std::vector<Row>& rows) {
   const int64_t first = first_index_of(rows);
   std::string key;
   for (const Row& row : rows) {
-    key += fmt::format("{};{};{}", row.record, row.signal, row.record.empty() ? 0 : row.index - first);
+    key += fmt::format("{}{};{};{}", row.turn, row.record, row.signal, row.record.empty() ? 0 : row.index - first);
     for (const std::string& wait : row.waits) key += ";" + wait;
     key += "\n";
   }
@@ -136,6 +162,11 @@ std::string words_text(const Phase& phase) {
 }  // namespace
 
 void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
+  // As do loops: two barriers and three words in all, and a word each.
+  if (const auto loops = static_cast<int64_t>(plan.program.graph.loops.size()); loops > 0) {
+    w.line("static constexpr int kLoops = {};", loops);
+    stages += 2 + loops / 4;
+  }
   // The control block has room for the rest of them; rk::interpret asserts it. Each stage has two barriers of 8 bytes, as long as a base.
   const int64_t first_extent = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
   const int64_t bases = first_extent + static_cast<int64_t>(plan.program.extents.size());
@@ -324,7 +355,7 @@ void emit_extents(SourceWriter& w, const Plan& plan) {
   w.line("uint32_t code;");
   w.close(";");
   w.line("constexpr rk::Instruction ending(rk::Instruction instruction, const End& end) {{");
-  w.line("  if (end.begins != nullptr) instruction.begin = end.begins[instruction.index];");
+  w.line("  if (end.begins != nullptr) instruction.detail = end.begins[instruction.index];");
   w.line("  instruction.index |= end.code << rk::kIndexBits;");
   w.line("  return instruction;");
   w.line("}}");
@@ -359,6 +390,19 @@ void emit_events(SourceWriter& w, const Plan& plan) {
   for (size_t e = 0; e < plan.event_symbols.size(); ++e) w.line("{},  // {}", plan.program.events[e].count, plan.event_symbols[e]);
   if (plan.event_symbols.empty()) w.line("0");
   w.close(";");
+  const Graph& graph = plan.program.graph;
+  if (graph.loops.empty()) return;
+  w.line("// Per event 1 plus the loop whose iterations are its epochs, or 0; per loop the byte of the arena where its condition is.");
+  w.open("__device__ const uint16_t kEventLoop[] =");
+  const std::vector<int32_t> loops = loops_of_events(plan.program);
+  for (size_t e = 0; e < plan.event_symbols.size(); ++e) w.line("{},  // {}", loops[e] + 1, plan.event_symbols[e]);
+  w.close(";");
+  w.open("__device__ const uint64_t kConditions[] =");
+  for (const Loop& loop : graph.loops) {
+    const Placement& place = graph.tensor(loop.condition).place;
+    w.line("{},  // {}", plan.program.memory.buffer_offset[place.buffer.index()] + place.offset, comment(loop.name));
+  }
+  w.close(";");
 }
 
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
@@ -374,6 +418,14 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   w.line("  return run(kNo, 0, signal, a, b, c);");
   w.line("}}");
   static_assert(rk::kWaits == 3, "run() and pass() take three waits");
+  if (!plan.program.graph.loops.empty()) {
+    w.line("// enter, repeat(loop, rows in between, wait): where the lane enters a loop, and where it goes back if the condition holds.");
+    for (const char* turn : {"enter", "repeat"}) {
+      w.line("constexpr rk::Instruction {}(int loop, uint32_t rows, uint16_t a = kNo, uint16_t b = kNo, uint16_t c = kNo) {{", turn);
+      w.line("  return {{kNo, kNo, rows, {{a, b, c}}, static_cast<uint16_t>(2 * loop + {})}};", turn[0] == 'e' ? 1 : 2);
+      w.line("}}");
+    }
+  }
   w.blank();
   w.line("// A lane is written once for all vEUs whose lanes differ in the rTasks' numbers alone, by the same n in every row.");
   std::vector<LaneShape> shapes;
@@ -420,7 +472,8 @@ void emit_kernel(SourceWriter& w, const Plan& plan) {
   const int64_t cluster = plan.program.vdevice.cluster_veus;
   w.line("__global__ void {}__launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {{",
          cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "", plan.threads(), plan.options.name);
-  w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin.row, kRecords, kEventCount}});");
+  w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin.row, kRecords, kEventCount{}}});",
+         plan.program.graph.loops.empty() ? "" : ", kEventLoop, kConditions, kEvents");
   w.line("}}");
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/place/assign_layout.h"
@@ -95,8 +96,22 @@ Graph run_passes(Graph graph, const std::vector<passes::Pass>& pipeline, Dump& d
   return graph;
 }
 
-// Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not.
-bool may_have_gangs(const CompileOptions& options) { return options.execution == schedule::Execution::persistent; }
+// Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not. In a program
+// with loops their words would have to know the iteration.
+bool may_have_gangs(const CompileOptions& options, const Graph& source) {
+  return options.execution == schedule::Execution::persistent && !has_loops(source);
+}
+
+// A loop needs lanes to repeat, and a schedule is carried over without them.
+void refuse_loops(const CompileOptions& options, const Graph& source, const std::string& model_path) {
+  const auto loop = std::find_if(source.rops.begin(), source.rops.end(), [](const ROperator& rop) { return is_of_loop(rop.attrs); });
+  const bool is_graph = options.execution == schedule::Execution::graph;
+  if (loop == source.rops.end() || (!is_graph && !options.like)) return;
+  throw unsupported(fmt::format("{}: node '{}' is a loop of run time, {}", printable(model_path),
+                                printable(loop->origin.empty() ? loop->name : loop->origin[0]),
+                                is_graph ? "supported: in one persistent kernel (--execution persistent)"
+                                         : "supported: with a schedule of its own, not one carried over from another batch or vDevice"));
+}
 
 void require_proof(const RProgram& program) {
   std::vector<std::string> violations = schedule::verify(program);
@@ -133,7 +148,6 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   shape::Setting& setting = prepared.setting;
   setting.vdevice = read_vdevice(options.vdevice);
   setting.narrow_activations = options.narrow_activations;
-  setting.gangs = may_have_gangs(options);
   const std::optional<Precision> asked = shape::asked_precision(options.precision, setting.vdevice);
   Stopwatch stopwatch;
   if ((!options.ranges.empty() || options.batches) && options.execution == schedule::Execution::graph)
@@ -147,6 +161,8 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                                                      .batches = options.batches});
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
+  refuse_loops(options, prepared.source, model_path);
+  setting.gangs = may_have_gangs(options, prepared.source);
   dump("read", prepared.source);
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
@@ -205,13 +221,14 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   };
   const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, place)) : std::nullopt;
   schedule::StageMeter meter;
-  if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
+  if (options.measure && !has_loops(graph))
+    meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
                                              .precision = setting.precision,
                                              .records = persistent ? records : nullptr,
                                              .forced = forced,
                                              .share_memory = !options.keep_all && !(options.keep_bounded && passes::has_bounds(graph)),
-                                             .gangs = may_have_gangs(options),
+                                             .gangs = setting.gangs,
                                              .execution = options.execution,
                                              .ios = options.ios,
                                              .like = options.like,

@@ -132,6 +132,14 @@ std::string departure(const RProgram& program, const Graph& graph, size_t rop, c
   return {};
 }
 
+// Whether the rOperator runs in a loop, or makes what a loop changes: what it read or made is not there any more when the program ends.
+bool is_overwritten(const Graph& graph, const ROperator& rop) {
+  const BufferId made = graph.tensor(rop.outputs[0]).place.buffer;
+  return rop.loop >= 0 || std::any_of(graph.rops.begin(), graph.rops.end(), [&](const ROperator& other) {
+           return other.ends_iteration && graph.tensor(other.outputs[0]).place.buffer == made;
+         });
+}
+
 }  // namespace
 
 EachReport check_each(const RProgram& program, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs,
@@ -141,6 +149,10 @@ EachReport check_each(const RProgram& program, const std::vector<ops::Value>& in
   EachReport report;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (program.rkernels[i].phases.empty()) continue;  // a view of other rOperators' results
+    if (is_overwritten(graph, graph.rops[i])) {
+      report.skipped.push_back(fmt::format("'{}' ({}): of a loop of run time", printable(graph.rops[i].name), title_of(graph.rops[i])));
+      continue;
+    }
     try {
       report.departure = departure(program, graph, i, memory);
     } catch (const InternalError& error) {

@@ -30,7 +30,9 @@ class Builder {
   ModelWords words;
   // Sequences of tensors, which exist at import alone: a constant that nobody reads stands for one wherever a value has a TensorId.
   std::map<TensorId, std::vector<TensorId>> sequences;
-  bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
+  std::vector<TensorId> open_loops;  // the conditions of the loops of run time whose bodies are being imported, outermost first
+  int64_t loops = 0;                 // of run time, so far
+  bool may_read_padded = false;      // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results
   // can be folded, they become constants and no rOperator is added.

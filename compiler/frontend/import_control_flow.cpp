@@ -1,12 +1,12 @@
-// If, Loop and Scan whose conditions and trip counts are known at import. The branch that an If takes replaces the node, and a body is
-// written out once for each iteration. Conditions and trip counts that are known only at run time have no place in a fixed schedule and are
-// refused.
+// If, Loop and Scan. Where conditions and trip counts are known at import, the branch that an If takes replaces the node, and a body is
+// written out once for each iteration. Those that are known only at run time become loops of the program (run_time_loops.h).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "compiler/frontend/importers.h"
+#include "compiler/frontend/run_time_loops.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
@@ -19,7 +19,6 @@ bool is_true(const NodeImport& n, TensorId id, const std::string& what) {
   if (n.dtype(id) != DType::boolean || element_count(n.shape(id)) != 1) {
     throw n.bad(fmt::format("{} is {}{}, expected one bool", what, name_of(n.dtype(id)), shape_text(n.shape(id))));
   }
-  if (!n.is_constant(id)) throw n.refuse(fmt::format("{} is known only at run time, supported: a constant{}", what, n.freeze_advice(id)));
   return n.value(id).data->front() != std::byte{0};
 }
 
@@ -103,6 +102,7 @@ void import_if(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_graph("then_branch");
   n.expect_graph("else_branch");
+  if (!n.is_constant(n.in(0))) return import_run_time_if(n);
   const std::vector<TensorId> results = n.run_body(is_true(n, n.in(0), "the condition") ? "then_branch" : "else_branch", {});
   if (n.output_count() > results.size()) {
     throw n.bad(fmt::format("has {} outputs, the branch gives {}", n.output_count(), results.size()));
@@ -125,6 +125,8 @@ void import_loop(NodeImport& n) {
   n.expect_inputs(0, kAnyNumber);
   n.expect_graph("body");
   const bool has_trips = n.has(0), has_condition = n.has(1);
+  if (has_trips && !n.is_constant(n.in(0))) return import_run_time_loop(n);
+  const size_t rops_before = n.builder().graph.rops.size();
   const double trips = has_trips ? n.number(0, "M") : std::numeric_limits<double>::infinity();
   std::vector<TensorId> carried;
   for (size_t i = 2; i < n.input_count(); ++i) carried.push_back(n.in(i));
@@ -132,6 +134,10 @@ void import_loop(NodeImport& n) {
   std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
 
   for (int64_t i = 0; static_cast<double>(i) < trips; ++i) {
+    if (!n.is_constant(condition)) {
+      n.builder().graph.rops.resize(rops_before);
+      return import_run_time_loop(n);
+    }
     const std::string when = i == 0 ? "the condition" : fmt::format("the condition after {} iterations", i);
     if (has_condition && !is_true(n, condition, when)) break;
     const std::vector<TensorId> made = n.run_body("body", operands_of_iteration(n, i, condition, carried), i);

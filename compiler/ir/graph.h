@@ -30,6 +30,17 @@ struct ROperator {
   std::vector<TensorId> inputs;  // may hold none ids where an operand is optional
   std::vector<TensorId> outputs;
   std::vector<std::string> origin;  // names of the ONNX nodes that it came from, first to last
+  // In a placed graph: the loop of Graph::loops that it runs in, or -1, and whether it makes a value of the next iteration, when all else
+  // of the loop is done.
+  int32_t loop = -1;
+  bool ends_iteration = false;
+};
+
+// A loop of a placed graph, where LoopBegin and LoopEnd are copies to the same memory (docs/adr/0050).
+struct Loop {
+  std::string name;
+  TensorId condition;   // looked at before each iteration
+  int32_t parent = -1;  // the loop that it runs in
 };
 
 // A graph output whose size is known only at run time. The tensor has the largest size possible; another output, `count` (i64[1]), says at
@@ -52,6 +63,7 @@ struct Graph {
   std::vector<Length> lengths;
   std::vector<LengthAxes> input_axes, output_axes;
   std::vector<Buffer> buffers;  // filled by passes/assign_layout
+  std::vector<Loop> loops;      // the same
 
   Tensor& tensor(TensorId id) { return tensors[id.index()]; }
   const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }

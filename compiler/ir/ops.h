@@ -585,6 +585,25 @@ struct TileSums {
   static void fields(auto& op, auto&& f) { f("tile", op.tile); }
 };
 
+// A loop of run time (docs/adr/0050): what lies between a LoopBegin and the LoopEnd of the same number runs while the first value, the
+// condition (bool[]), is true, which it may never be. Inputs of LoopBegin: the values at first, then values that stay as they are; its
+// results are the same in an iteration. Inputs of LoopEnd: the results of LoopBegin that change, then what the next iteration has in
+// their places; its results are the values behind the loop.
+struct LoopBegin {
+  int64_t loop = 0;
+  bool operator==(const LoopBegin&) const = default;
+
+  static constexpr const char* kName = "LoopBegin";
+  static void fields(auto& op, auto&& f) { f("loop", op.loop); }
+};
+struct LoopEnd {
+  int64_t loop = 0;
+  bool operator==(const LoopEnd&) const = default;
+
+  static constexpr const char* kName = "LoopEnd";
+  static void fields(auto& op, auto&& f) { f("loop", op.loop); }
+};
+
 // Steps that one rTask does one after another for its part of the results (XLA's fusion instruction): a small graph of rOperators that
 // exist by themselves, whose inputs are the rOperator's operands, in order, and whose outputs are its results. What lies between stays on
 // its vEU. What is asked of a Fused is asked of its steps (fused.h), so nothing but the family that has a body for them knows what they are
@@ -632,6 +651,8 @@ struct Fused {
   X(TopK)                 \
   X(Cumulate)             \
   X(Scatter)              \
+  X(LoopBegin)            \
+  X(LoopEnd)              \
   X(Recurrent)
 
 namespace detail {

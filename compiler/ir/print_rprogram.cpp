@@ -80,6 +80,10 @@ std::string lane_text(const RProgram& program, const std::vector<Instruction>& l
       out += fmt::format(" {}{}[{}]", printable(program.graph.rop(i.rtask.rop).name, 40), phase, i.rtask.index);
     }
     if (i.signal.valid()) out += fmt::format(" >{}", event_name(program, i.signal));
+    if (i.turn != Turn::none) {
+      const std::string name = printable(program.graph.loops[static_cast<size_t>(i.loop)].name, 40);
+      out += i.turn == Turn::enter ? fmt::format(" {} {{", name) : " }";
+    }
     before = i.rtask;
   }
   return out;

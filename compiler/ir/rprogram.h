@@ -22,16 +22,22 @@ struct RTask {
   int64_t index = 0;
 };
 
+// Where a lane enters a loop of Graph::loops, and where it goes back to the entry behind that. Both look at the loop's condition: if it
+// does not hold, the lane goes on behind the `repeat`.
+enum class Turn : uint8_t { none, enter, repeat };
+
 // One entry of a vEU's lane: wait for every event in `waits`, run the rTask, then signal. An entry without rTask
-// (rop none) only waits and signals.
+// (rop none) only waits and signals, or is a turn, which does not signal.
 struct Instruction {
   RTask rtask;
   std::vector<EventId> waits;
   EventId signal;  // or none
+  Turn turn = Turn::none;
+  int32_t loop = -1;  // of a turn
 };
 
 // A counter in device memory that only grows: in epoch e a wait passes when it has reached e * count (design: epochs,
-// never resets).
+// never resets). In a loop the epoch is the number of iterations that have begun since the program was created.
 struct Event {
   std::string name;   // "conv1", "conv1.partial", "boundary 3"
   int64_t count = 0;  // signals per epoch

@@ -1,5 +1,7 @@
 // evaluate and run: the dispatch over the operators, what is common to all of them, and the walk over a graph.
 
+#include <algorithm>
+
 #include "compiler/ops/operator.h"
 #include "compiler/support/text.h"
 
@@ -27,9 +29,10 @@ void check_input(const Tensor& tensor, const Value& value) {
     throw bad_input("{} does not hold the {} bytes of its shape", name, bytes);
 }
 
-// How often each tensor is still to be read; graph outputs count as one more read, which never comes, so their values stay.
+// How often each tensor is still to be read; graph outputs count as one more read, which never comes, so their values stay. So do all where
+// there are loops, which read them again.
 std::vector<int> count_reads(const Graph& graph) {
-  std::vector<int> reads(graph.tensors.size(), 0);
+  std::vector<int> reads(graph.tensors.size(), has_loops(graph) ? 1 : 0);
   for (const ROperator& rop : graph.rops) {
     for (const TensorId id : reads_of(rop)) ++reads[id.index()];
   }
@@ -49,7 +52,7 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
 }
 
 Walk::Walk(const Graph& graph, const std::vector<Value>& inputs)
-    : graph_(graph), values_(graph.tensors.size()), reads_left_(count_reads(graph)) {
+    : graph_(graph), values_(graph.tensors.size()), reads_left_(count_reads(graph)), nests_(loop_nests(graph)) {
   if (inputs.size() != graph.inputs.size()) throw bad_input("the model has {} inputs, {} were given", graph.inputs.size(), inputs.size());
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const Tensor& tensor = graph.tensors[t];
@@ -63,9 +66,32 @@ Walk::Walk(const Graph& graph, const std::vector<Value>& inputs)
 
 std::vector<Value> Walk::step() {
   TAMP_CHECK(!is_done(), "a step after the last rOperator");
-  std::vector<Value> results = evaluate(graph_, graph_.rops[next_], [&](TensorId id) -> const Value& { return values_[id.index()]; });
+  std::vector<Value> results = results_of(next_);
   step(results);
   return results;
+}
+
+std::vector<Value> Walk::results_of(size_t i) {
+  const ROperator& rop = graph_.rops[i];
+  const ValueOf value_of = [&](TensorId id) -> const Value& { return values_[id.index()]; };
+  if (!std::holds_alternative<LoopEnd>(rop.attrs)) return evaluate(graph_, rop, value_of);
+  // What an iteration makes of the first values has been computed on the way here, whether there is an iteration or not.
+  const int64_t loop = std::get<LoopEnd>(rop.attrs).loop;
+  const auto goes_on = [](const std::vector<Value>& values) { return values[0].data->front() != std::byte{0}; };
+  std::vector<Value> values;
+  for (size_t k = 0; k < rop.outputs.size(); ++k) values.push_back(value_of(rop.inputs[k]));
+  while (goes_on(values)) {
+    values = evaluate(graph_, rop, value_of);
+    if (!goes_on(values)) break;
+    for (size_t k = 0; k < values.size(); ++k) values_[rop.inputs[k].index()] = values[k];
+    for (size_t j = 0; j < i; ++j) {
+      const std::vector<int64_t>& nest = nests_.of_rop[j];
+      if (std::find(nest.begin(), nest.end(), loop) == nest.end()) continue;
+      const std::vector<Value> results = results_of(j);
+      for (size_t k = 0; k < results.size(); ++k) values_[graph_.rops[j].outputs[k].index()] = results[k];
+    }
+  }
+  return values;
 }
 
 void Walk::step(const std::vector<Value>& results) {

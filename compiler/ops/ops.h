@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/ir/graph.h"
+#include "compiler/ir/loops.h"
 
 namespace tamp::ops {
 
@@ -92,9 +93,12 @@ class Walk {
   const Value& value(TensorId id) const { return values_[id.index()]; }
 
  private:
+  std::vector<Value> results_of(size_t i);
+
   const Graph& graph_;
   std::vector<Value> values_;    // by tensor
   std::vector<int> reads_left_;  // by tensor
+  LoopNests nests_;
   size_t next_ = 0;
 };
 

@@ -68,6 +68,7 @@ class Preference {
     if (std::holds_alternative<Concat>(rop.attrs)) {
       if (std::optional<std::vector<int64_t>> strides = for_maps(rop.outputs[0])) return *strides;
     }
+    if (std::holds_alternative<LoopBegin>(rop.attrs)) return like(rop.inputs[result]);
     const TensorId leader = largest(rop.inputs);
     switch (ops::layout_of(rop.attrs, result)) {
       case ops::Layout::row_major: return row_major();

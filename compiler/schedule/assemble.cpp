@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "compiler/schedule/plan.h"
 #include "compiler/support/error.h"
@@ -65,7 +66,11 @@ class Assembler {
   }
 
   void run() {
-    for (size_t at = 0; at < plan_.order.size(); ++at) append(plan_.order[at], static_cast<int64_t>(at));
+    for (size_t at = 0; at < plan_.order.size(); ++at) {
+      pass_marks(at);
+      append(plan_.order[at], static_cast<int64_t>(at));
+    }
+    pass_marks(plan_.order.size());
     for (const Step& step : steps_) TAMP_CHECK(step.rtasks_left == 0, "rTasks of '" + name(step.rop) + "' were not appended");
     find_groups();
     emit();
@@ -76,6 +81,8 @@ class Assembler {
     RTask rtask;
     std::vector<size_t> waits;  // steps
     int32_t boundary = -1;      // waits for the end of this part
+    Turn turn = Turn::none;
+    int32_t loop = -1;
   };
 
   void add_step(size_t rop, int32_t phase, int64_t rtasks) {
@@ -133,14 +140,10 @@ class Assembler {
     Step& step = steps_[s];
     Clock& clock = clocks_[veu];
     Entry entry{placed.rtask, {}, -1};
-    while (static_cast<size_t>(part_) < plan_.boundaries.size() && plan_.boundaries[static_cast<size_t>(part_)] <= static_cast<size_t>(at))
+    for (; boundaries_passed_ < plan_.boundaries.size() && plan_.boundaries[boundaries_passed_] <= static_cast<size_t>(at);
+         ++boundaries_passed_)
       begin_part();
-    if (part_of_[veu] < part_) {
-      entry.boundary = part_ - 1;
-      catch_up(clock, boundary_clock_);
-      waited_own_[veu] = std::max(waited_own_[veu], boundary_clock_[veu]);
-      part_of_[veu] = part_;
-    }
+    enter_part(veu, entry);
     const bool follows_own = newest_[veu] == s;  // the rTask before has waited for everything already
     if (!follows_own) {
       for (const size_t r : required(step)) {
@@ -161,6 +164,36 @@ class Assembler {
       catch_up(step.clock, clock);
     if (--step.rtasks_left == 0) step.completed = at;
     lanes_[veu].push_back(std::move(entry));
+  }
+
+  // The vEU's next entry waits for the end of the part before, if it is the vEU's first in this part.
+  void enter_part(size_t veu, Entry& entry) {
+    if (part_of_[veu] == part_) return;
+    entry.boundary = part_ - 1;
+    catch_up(clocks_[veu], boundary_clock_);
+    waited_own_[veu] = std::max(waited_own_[veu], boundary_clock_[veu]);
+    part_of_[veu] = part_;
+  }
+
+  // A part ends at each mark. All vEUs that have rTasks take each turn, so each of them signals that it has seen what the turn looks at.
+  void pass_marks(size_t at) {
+    for (; marks_passed_ < plan_.marks.size() && plan_.marks[marks_passed_].at <= at; ++marks_passed_) {
+      const LoopMark& mark = plan_.marks[marks_passed_];
+      begin_part();
+      if (mark.kind == LoopMark::Kind::ends) continue;
+      for (const size_t veu : veus_of_loops()) {
+        Entry entry{{}, {}, -1, mark.kind == LoopMark::Kind::enter ? Turn::enter : Turn::repeat, mark.loop};
+        enter_part(veu, entry);
+        newest_[veu] = kNoStep;
+        ++clocks_[veu][veu];
+        lanes_[veu].push_back(std::move(entry));
+      }
+    }
+  }
+  std::set<size_t> veus_of_loops() const {
+    std::set<size_t> veus;
+    for (const Placed& placed : plan_.order) veus.insert(placed.veu.index());
+    return veus;
   }
 
   // Called when all rTasks of earlier parts are placed: the boundary's clock is all lanes' clocks together.
@@ -214,7 +247,7 @@ class Assembler {
     for (size_t veu = 0; veu < veus_; ++veu) {
       for (size_t at = 0; at < lanes_[veu].size(); ++at) {
         const Entry& entry = lanes_[veu][at];
-        Instruction instruction{entry.rtask, {}, signals[veu][at]};
+        Instruction instruction{entry.rtask, {}, signals[veu][at], entry.turn, entry.loop};
         if (entry.boundary >= 0) instruction.waits.push_back(boundary_of[static_cast<size_t>(entry.boundary)]);
         for (const size_t s : entry.waits) instruction.waits.push_back(event_of[steps_[s].group]);
         std::sort(instruction.waits.begin(), instruction.waits.end());
@@ -232,7 +265,7 @@ class Assembler {
       const size_t begin = part == 0 ? 0 : part_ends_[part - 1][veu];
       if (part_ends_[part][veu] != count || begin == count) continue;
       auto& lane = program_.lanes[veu];
-      if (lane.back().signal.valid()) lane.push_back({});
+      if (lane.back().signal.valid() || lane.back().turn != Turn::none) lane.push_back({});
       lane.back().signal = boundary_of[part];
     }
   }
@@ -271,6 +304,7 @@ class Assembler {
   std::vector<int32_t> waited_own_;  // per vEU: how many of its own instructions are done according to its Waits
   std::vector<size_t> newest_;       // per vEU: step of its last entry
   std::vector<int32_t> part_of_;     // per vEU
+  size_t boundaries_passed_ = 0, marks_passed_ = 0;
   int32_t part_ = 0;
   Clock boundary_clock_;
   std::vector<std::vector<size_t>> part_ends_;  // per part but the last, per vEU: entries up to its end

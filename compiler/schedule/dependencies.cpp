@@ -80,7 +80,7 @@ Dependencies find_dependencies(const Graph& graph) {
         TAMP_CHECK(begin >= 0 && end <= units, "'" + tensor.name + "' leaves its buffer");
         if (use.is_write) {
           for (int64_t e = begin; e < end; ++e) {
-            if (writer[static_cast<size_t>(e)] != kNobody) continue;
+            if (writer[static_cast<size_t>(e)] != kNobody && !graph.rops[rop].ends_iteration) continue;
             writer[static_cast<size_t>(e)] = use.rop;
             writes_something[rop] = true;
           }

@@ -1,5 +1,6 @@
 // Which rOperators a rOperator waits for. Views (concat slices, transposed or reshaped tensors) share buffers, so elements are compared,
-// not tensor names: the writer of an element is the first rOperator in order that has the element in an output.
+// not tensor names: the writer of an element is the first rOperator in order that has the element in an output; behind a loop it is the one
+// that ends an iteration (ROperator::ends_iteration).
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "compiler/schedule/clocks.h"
+#include "compiler/schedule/loop_lanes.h"
 #include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
 
@@ -24,6 +25,7 @@ struct Item {
   size_t first_write = SIZE_MAX;  // position in the order of the instructions
   Extent accesses, writes;
   std::vector<size_t> conflicts;
+  std::vector<int32_t> touched_in, written_in;  // loops; see add_repeats
 };
 
 class Planner {
@@ -72,6 +74,8 @@ class Planner {
         items_.push_back(item_at(memory.buffer_offset[buffer.index()], bytes_of_buffer(graph.buffers[buffer.index()])));
       }
       items_[item].accesses.add(extents_[rop]);
+      items_[item].touched_in.push_back(graph.rops[rop].loop);
+      if (is_write && !graph.rops[rop].ends_iteration) items_[item].written_in.push_back(graph.rops[rop].loop);
       if (!is_write) return;
       items_[item].writes.add(extents_[rop]);
       items_[item].first_write = std::min(items_[item].first_write, first_[rop]);
@@ -85,10 +89,18 @@ class Planner {
       items_.back().accesses = items_.back().writes = extents_[i];
       items_.back().first_write = first_[i];
     }
+    if (!graph.loops.empty()) {
+      const LoopLanes lanes = loop_lanes(program_);  // the verifier refuses what is wrong
+      for (Item& item : items_) {
+        if (lanes.wrong.empty()) add_repeats(program_, lanes, clocks_, item.touched_in, item.written_in, item.accesses);
+      }
+    }
     std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.first_write < b.first_write; });
   }
 
-  Item item_at(int64_t& offset, int64_t bytes) const { return {aligned(bytes), &offset, SIZE_MAX, Extent(veus()), Extent(veus()), {}}; }
+  Item item_at(int64_t& offset, int64_t bytes) const {
+    return {aligned(bytes), &offset, SIZE_MAX, Extent(veus()), Extent(veus()), {}, {}, {}};
+  }
 
   // Items are in the order of their first writes, so a later item is never before an earlier one.
   void find_conflicts() {

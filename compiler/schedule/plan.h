@@ -18,6 +18,15 @@ struct Placed {
   VEU veu;
 };
 
+// Where a plan enters a loop, where the rOperators begin that end an iteration, and where it goes back: in front of position `at` of its
+// order, and a boundary at each of them. Marks are in the order in which they are met.
+struct LoopMark {
+  enum class Kind : uint8_t { enter, ends, repeat };
+  size_t at = 0;
+  Kind kind = Kind::enter;
+  int32_t loop = -1;
+};
+
 // All of a policy's decisions. `order` is one topological order of all rTasks: the rTasks of a (rOperator, phase) come before the rTasks
 // that wait for them, and those of a gang follow each other.
 struct Plan {
@@ -29,7 +38,8 @@ struct Plan {
   // Graph execution: stages one behind the other, of all rOperators that have rTasks, in the order of `order`. If there are none, a
   // rOperator waits only for its data.
   std::vector<Stage> stages;
-  const char* chosen = nullptr;  // the policy that made the plan, where another policy chose that one
+  const char* chosen = nullptr;      // the policy that made the plan, where another policy chose that one
+  std::vector<LoopMark> marks = {};  // loop_plan.h
 };
 
 // A plan that does not own its rKernels: for policies that try many plans, and all that the simulator needs.

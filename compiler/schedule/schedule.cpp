@@ -7,6 +7,7 @@
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/guards.h"
 #include "compiler/schedule/launches.h"
+#include "compiler/schedule/loop_plan.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/words.h"
@@ -93,6 +94,7 @@ Plan plan_of(const Draft& draft) {
 Plan plan_of(Policy policy, const PolicyInput& input) { return row_of(policy).run(input); }
 
 Planned planned(Policy policy, const PolicyInput& input) {
+  if (!input.graph.loops.empty()) return {{}, std::nullopt, plan_with_loops(policy, input)};
   const Row& row = row_of(policy);
   const Merger* merger = input.options.merger;
   if (row.merge && merger && !merger->classes.empty() && !input.options.forced) return row.merge(input);

@@ -29,9 +29,10 @@ namespace {
 using nlohmann::json;
 
 // "3.0.17<5<6>7": rTask 17 of phase 0 of rOperator 3 waits for events 5 and 6 and signals event 7. "-" in the place of the rTask: an
-// instruction that only waits and signals.
+// instruction that only waits and signals. "-{2": the lane enters loop 2; "-}2": it goes back.
 std::string instruction_text(const Instruction& i) {
   std::string out = i.rtask.rop.valid() ? fmt::format("{}.{}.{}", i.rtask.rop.value, i.rtask.phase, i.rtask.index) : "-";
+  if (i.turn != Turn::none) out += fmt::format("{}{}", i.turn == Turn::enter ? '{' : '}', i.loop);
   for (const EventId id : i.waits) out += fmt::format("<{}", id.value);
   if (i.signal.valid()) out += fmt::format(">{}", i.signal.value);
   return out;
@@ -79,7 +80,11 @@ struct Reader {
 
   Instruction instruction(std::string_view text, const std::string& where) const {
     Instruction out;
-    if (text.starts_with('-')) {
+    if (text.starts_with("-{") || text.starts_with("-}")) {
+      out.turn = text[1] == '{' ? Turn::enter : Turn::repeat;
+      text.remove_prefix(2);
+      out.loop = static_cast<int32_t>(number(text, where, program.graph.loops.size()));
+    } else if (text.starts_with('-')) {
       text.remove_prefix(1);
     } else {
       out.rtask.rop = ROperatorId(number(text, where, program.rkernels.size()));

@@ -260,6 +260,8 @@ std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program
   verify_ends(program, clocks, violations);
   if (!violations.none()) return violations.take();
   // From here on every instruction is known to have a clock.
+  verify_loops(program, clocks, violations);
+  if (!violations.none()) return violations.take();
   verify_memory(program, clocks, families, violations);
   return violations.take();
 }

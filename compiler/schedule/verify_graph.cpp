@@ -26,6 +26,21 @@ struct Places {
     verify_ports(graph.inputs, BufferKind::input, graph.input_types);
     verify_ports(graph.outputs, BufferKind::output, graph.output_types);
     for (const PaddedOutput& padded : graph.padded) verify_padded(padded);
+    verify_loops();
+  }
+
+  // Loops come behind the ones that they are in.
+  void verify_loops() const {
+    const auto is_loop = [&](int32_t loop, size_t count) { return loop >= -1 && loop < static_cast<int32_t>(count); };
+    for (size_t l = 0; l < graph.loops.size(); ++l) {
+      const Loop& loop = graph.loops[l];
+      const bool fits = is_loop(loop.parent, l) && has(graph.tensors, loop.condition) && graph.tensor(loop.condition).place.buffer.valid();
+      if (!fits) violations.add(fmt::format("loop '{}' is in no loop that there is, or has no condition", printable(loop.name)));
+    }
+    for (const ROperator& rop : graph.rops) {
+      if (!is_loop(rop.loop, graph.loops.size()) || (rop.ends_iteration && (rop.loop < 0 || rop.outputs.size() != 1)))
+        violations.add(fmt::format("'{}' is in no loop that there is", printable(rop.name)));
+    }
   }
 
   void verify_tensor(const Tensor& tensor) const {

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "compiler/schedule/loop_lanes.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/owners.h"
 #include "compiler/support/text.h"
@@ -95,8 +96,12 @@ class MemoryVerifier {
       for (const Phase& phase : program_.rkernels[i].phases) where[i].emplace_back(static_cast<size_t>(phase.rtasks));
     }
     for (const At at : clocks_.order()) {
-      const RTask& t = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
+      const Instruction& instruction = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
+      const RTask& t = instruction.rtask;
       if (t.rop.valid()) where[t.rop.index()][static_cast<size_t>(t.phase)][static_cast<size_t>(t.index)] = at;
+      if (instruction.turn == Turn::none) continue;
+      const TensorId condition = program_.graph.loops[static_cast<size_t>(instruction.loop)].condition;
+      note(0, at, {condition, {program_.graph.tensor(condition).place.offset, 1, 0, 1}}, /*is_write=*/false);
     }
     Accesses found;
     for (size_t i = 0; i < where.size(); ++i) {
@@ -137,7 +142,9 @@ class MemoryVerifier {
       return violations_.add(fmt::format("{} {} elements {} to {} of {}, which has {}", describe(program_, at), verb,
                                          std::min(run.offset, far), std::max(run.offset, far) + run.length, space.name, space.elements));
     }
-    if (!is_read_only) space.accesses.push_back({static_cast<uint32_t>(clocks_.index(at)), is_write, run});
+    // What ends an iteration writes what was written before the loop once more; verify_loops says when.
+    const bool owns = is_write && !program_.graph.rops[rop].ends_iteration;
+    if (!is_read_only) space.accesses.push_back({static_cast<uint32_t>(clocks_.index(at)), owns, run});
   }
 
   // --- one space ---
@@ -303,19 +310,36 @@ class MemoryVerifier {
     int64_t begin = 0, end = 0;  // bytes of the arena
     size_t first_write = SIZE_MAX;
     Extent extent;
+    bool is_kept = false;  // in use in loops where nothing touches it
   };
 
+  bool keep_in_loops(const Space& space, const LoopLanes& lanes, Extent& extent) const {
+    std::vector<int32_t> touched_in, written_in;
+    for (const Access& access : space.accesses) {
+      const At at = clocks_.at(access.instruction);
+      touched_in.push_back(lanes.loop_of[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)]);
+      if (access.is_write) written_in.push_back(touched_in.back());
+    }
+    for (std::vector<int32_t>* loops : {&touched_in, &written_in}) {
+      std::sort(loops->begin(), loops->end());
+      loops->erase(std::unique(loops->begin(), loops->end()), loops->end());
+    }
+    return add_repeats(program_, lanes, clocks_, touched_in, written_in, extent);
+  }
+
   std::vector<Tenant> tenants() const {
+    const LoopLanes lanes = program_.graph.loops.empty() ? LoopLanes() : loop_lanes(program_);
     std::vector<size_t> rank(clocks_.count(), 0);
     for (size_t n = 0; n < clocks_.order().size(); ++n) rank[clocks_.index(clocks_.order()[n])] = n;
     std::vector<Tenant> found;
     for (const Space& space : spaces_) {
       if (space.arena_offset < 0 || space.elements == 0) continue;
-      Tenant tenant{&space, space.arena_offset, space.arena_offset + space.elements * space.element_bytes, SIZE_MAX, Extent(veus())};
+      Tenant tenant{&space, space.arena_offset, space.arena_offset + space.elements * space.element_bytes, SIZE_MAX, Extent(veus()), false};
       add_extents(space.accesses.begin(), space.accesses.end(), /*writes_only=*/false, tenant.extent);
       for (const Access& a : space.accesses) {
         if (a.is_write) tenant.first_write = std::min(tenant.first_write, rank[a.instruction]);
       }
+      if (!program_.graph.loops.empty()) tenant.is_kept = keep_in_loops(space, lanes, tenant.extent);
       if (tenant.first_write != SIZE_MAX) found.push_back(std::move(tenant));
     }
     std::stable_sort(found.begin(), found.end(), [](const Tenant& a, const Tenant& b) { return a.first_write < b.first_write; });
@@ -329,7 +353,11 @@ class MemoryVerifier {
       for (size_t b = a + 1; b < all.size() && !violations_.full(); ++b) {
         const bool overlap = all[a].begin < all[b].end && all[b].begin < all[a].end;
         if (!overlap || all[a].extent.before(all[b].extent) || all[b].extent.before(all[a].extent)) continue;
-        verify_pair(all[a], all[b]);
+        if (all[a].is_kept || all[b].is_kept)
+          violations_.add(fmt::format("{} and {} share arena bytes, and a loop needs one of them in each iteration", all[a].space->name,
+                                      all[b].space->name));
+        else
+          verify_pair(all[a], all[b]);
       }
     }
   }

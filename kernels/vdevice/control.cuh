@@ -15,8 +15,12 @@ struct alignas(16) Instruction {  // in tables
   uint16_t signal;                // event, or kNone16
   uint32_t index;                 // rTask within the record's phase
   uint16_t wait[kWaits];          // events, or kNone16
-  uint16_t begin;                 // of the rTask's results, where they may lie behind an extent of run time (extents.cuh); else 0
+  // Of a rTask: where its results begin, where they may lie behind an extent of run time (extents.cuh). Without one, where a lane enters loop l:
+  // 2 * l + 1; where it goes back: 2 * l + 2; `index` is the rows between the two (loops.cuh). Else 0.
+  uint16_t detail;
 };
+
+RK_INLINE bool is_turn(const Instruction& instruction) { return instruction.record == kNone16 && instruction.detail != 0; }
 
 // A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
 struct InputCopy {  // in tables
@@ -57,6 +61,11 @@ struct Tables {  // in tables
   const uint32_t* lane_begin;  // veus + 1
   const Record* records;
   const uint32_t* event_count;  // signals per epoch
+  // Of programs with loops: per event 0, or 1 plus the loop whose iterations are its epochs; per loop the byte of the arena where its
+  // condition is; how many events there are.
+  const uint16_t* event_loop;
+  const uint64_t* conditions;
+  uint32_t events;
 };
 
 // Rows of the vEUs' lanes, where `veus` vEUs that follow each other have `rows` rows each. Example: {{2, 3}, {1, 0}} is 0, 3, 6, 6.
@@ -111,8 +120,31 @@ struct alignas(16) Slot {
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
+// How many loops the program has (docs/adr/0050): Veu::kLoops, if it has some.
 template <class Veu>
-struct Control {
+constexpr auto count_loops(int) -> decltype(Veu::kLoops) {
+  return Veu::kLoops;
+}
+template <class Veu>
+constexpr int count_loops(long) {
+  return 0;
+}
+template <class Veu>
+inline constexpr int kLoopsOf = count_loops<Veu>(0);
+
+// What the waiter says to the loader, which walks through the same lane, and in the end to who leaves.
+template <int LOOPS>
+struct LoopControl {
+  Barrier decided, heard;      // for each turn
+  uint32_t again;              // the last turn's decision: whether an iteration follows
+  uint32_t line;               // of the first loop's word, in Launch::state
+  uint32_t iterations[LOOPS];  // how many have ever begun: the epoch of the loop's events
+};
+template <>
+struct LoopControl<0> {};
+
+template <class Veu>
+struct Control : LoopControl<kLoopsOf<Veu>> {
   Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier computed[kSlots];  // for the signalling warp
@@ -166,7 +198,7 @@ RK_INLINE Instruction fetch(const Instruction* p) {
   i.wait[0] = static_cast<uint16_t>(v.z & 0xffffu);
   i.wait[1] = static_cast<uint16_t>(v.z >> 16);
   i.wait[2] = static_cast<uint16_t>(v.w & 0xffffu);
-  i.begin = static_cast<uint16_t>(v.w >> 16);
+  i.detail = static_cast<uint16_t>(v.w >> 16);
   return i;
 #else
   return *p;

@@ -33,20 +33,20 @@ RK_INLINE int32_t extent_of(const Control<Veu>& control, uint32_t extent) {
   return static_cast<int32_t>(control.bases[number]);
 }
 
-// Whether the instruction's rTask has nothing to do. Leaves the rTask's number in `index`, and in `begin` whether there are patches.
+// Whether the instruction's rTask has nothing to do. Leaves the rTask's number in `index`, and in `detail` whether there are patches.
 template <class Veu>
 RK_INLINE bool take_end(const Control<Veu>& control, Instruction& instruction) {
   const uint32_t code = instruction.index >> kIndexBits, extent = code % kHasPatches;
-  const bool is_behind = extent != 0 && extent_of(control, extent - 1) <= static_cast<int32_t>(instruction.begin);
+  const bool is_behind = extent != 0 && extent_of(control, extent - 1) <= static_cast<int32_t>(instruction.detail);
   instruction.index &= (1u << kIndexBits) - 1u;
-  instruction.begin = code >= kHasPatches;
+  instruction.detail = code >= kHasPatches;
   return is_behind;
 }
 
 // The lanes of a warp call it, behind the copy of the arguments.
 template <class Veu>
 RK_INLINE void patch_arguments(const Control<Veu>& control, const Instruction& instruction, char* args, int lane) {
-  if (instruction.begin == 0) return;
+  if (instruction.detail == 0) return;
   __syncwarp();
   const PatchRange range = Veu::patch_ranges()[instruction.record];
   for (int p = lane; p < range.count; p += kWarp) {

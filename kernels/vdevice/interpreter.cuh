@@ -18,6 +18,7 @@
 #pragma once
 
 #include "kernels/vdevice/control.cuh"
+#include "kernels/vdevice/loops.cuh"
 
 namespace rk {
 
@@ -34,9 +35,13 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
+  [[maybe_unused]] uint32_t turns = 0;
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
     Instruction instruction = fetch(tables.instructions + i);
+    if constexpr (kLoopsOf < Veu >> 0) {
+      if (is_turn(instruction)) i += rows_of_turn(instruction, hear_turn(control, turns++));
+    }
     if (instruction.record == kNone16) continue;
     if constexpr (kHasExtents<Veu>) {
       if (take_end(control, instruction)) continue;
@@ -61,8 +66,9 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
 // Waits until the events have all their signals of this run. One lane calls this. `meanwhile` is called once, behind the first look at the
 // first event, which mostly comes too early.
 // Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
-template <class Meanwhile>
-RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch,
+// `epochs`: the number of this run or iteration by the event.
+template <class Epochs, class Meanwhile>
+RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, const Epochs& epochs,
                                const Meanwhile& meanwhile) {
   if (instruction.wait[0] == kNone16) return meanwhile();
   const uint32_t* word[kWaits];
@@ -71,7 +77,7 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
   for (int w = 0; w < kWaits; ++w) {
     const uint32_t event = instruction.wait[w] == kNone16 ? instruction.wait[0] : instruction.wait[w];
     word[w] = event_word(launch, event);
-    target[w] = tables.event_count[event] * epoch;
+    target[w] = tables.event_count[event] * epochs.of(event);
   }
   const uint32_t* const drain = state_line(launch, kDrainLine);
   // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
@@ -86,13 +92,16 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
     for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_event(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)
       if (poll(drain) != 0) return;
-      if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
+      if (cuda_on_cpu::stuck())
+        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w],
+                       epochs.iteration(launch, instruction.wait[w]));
 #else
       if ((++spins & 255u) != 0) continue;
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
       if (now_ns() - start > launch.wait_budget_ns)
-        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
+        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w],
+                       epochs.iteration(launch, instruction.wait[w]));
 #endif
     }
   }
@@ -123,7 +132,7 @@ struct LaneWaiter {
   const Tables& tables;
   Control<Veu>& control;
   char* const input_stages;
-  const uint32_t epoch;
+  const Epochs<Veu> epochs;
   const int lane;
   uint32_t slots_used = 0, chunk = 0;
   uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
@@ -206,7 +215,7 @@ struct LaneWaiter {
       }
     }
     if (runs) trace(launch, i, kTraceWaiting);
-    wait_for_events(launch, tables, instruction, epoch, [&] {
+    wait_for_events(launch, tables, instruction, epochs, [&] {
       if (!OVER_INPUTS || input.boxes == 0) return;
       if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
       over = is_over ? slots_used : 0;
@@ -225,12 +234,19 @@ struct LaneWaiter {
 
 template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
+  LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, {tables, control, control.epoch}, lane_id()};
   const uint32_t end = tables.lane_begin[control.veu + 1];
+  [[maybe_unused]] uint32_t turns = 0;
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
+    if constexpr (kLoopsOf < Veu >> 0) {
+      if (is_turn(instruction)) {
+        i += rows_of_turn(instruction, take_turn(launch, instruction, waiter.epochs, control, turns++));
+        continue;
+      }
+    }
     bool is_behind = false;  // the rTask has nothing to do: the waiter signals itself, and the compute warps know nothing of it
     if constexpr (kHasExtents<Veu>) {
       static_assert(ROLE == Waiter::both, "programs with lengths have no words");
@@ -258,12 +274,14 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   if (ROLE != Waiter::waits && waiter.lane == 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
 }
 
-// The last vEU to leave advances the epoch.
+// The last vEU to leave advances the epoch, and the words of loops.
 template <class Veu>
 RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
-  if (left == control.epoch * gridDim.x) atomicExch(state_line(launch, kEpochLine), control.epoch);
+  if (left != control.epoch * gridDim.x) return;
+  if constexpr (kLoopsOf < Veu >> 0) leave_loops(launch, control);
+  atomicExch(state_line(launch, kEpochLine), control.epoch);
 #endif
 }
 
@@ -356,6 +374,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
     }
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
+    if constexpr (kLoopsOf < Veu >> 0) begin_loops(launch, tables, control);
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,

@@ -24,6 +24,7 @@ struct Report {
   uint32_t index;
   uint32_t event;  // or kExchange: the rTask waits for a word that another rTask should have published
   uint32_t seen, wanted;
+  uint32_t iteration;  // of the event's loop in this run, from 1; 0: it is in none
 };
 constexpr uint32_t kExchange = 0xffffffffu;
 
@@ -31,7 +32,7 @@ struct Launch {                  // in tables
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
-  uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
+  uint32_t* state;               // kStateLines lines, one line per event, one per loop; zeroed once at create
   struct Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
@@ -56,7 +57,8 @@ RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return st
 RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
 
 // Reports the rTask whose wait outlived its budget and makes the program drain: from now on every wait passes.
-RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
+RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted,
+                       uint32_t iteration = 0) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
   volatile Report* const report = launch.report;
@@ -66,6 +68,7 @@ RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, ui
   report->event = event;
   report->seen = seen;
   report->wanted = wanted;
+  if (iteration != 0) report->iteration = iteration;
   __threadfence_system();
   report->valid = 1;
 #endif

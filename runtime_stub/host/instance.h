@@ -224,7 +224,8 @@ inline tamp_status reported(Instance* instance) {
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
               std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " +
-                  std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
+                  std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted) +
+                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()));
 }
 
 // The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.

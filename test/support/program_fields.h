@@ -129,8 +129,8 @@ class FieldsOf {
     members(path, {"rop", "phase", "index"}, rop, phase, index);
   }
   void visit(const std::string& path, Instruction& v) {
-    auto& [rtask, waits, signal] = v;
-    members(path, {"rtask", "waits", "signal"}, rtask, waits, signal);
+    auto& [rtask, waits, signal, turn, loop] = v;
+    members(path, {"rtask", "waits", "signal", "turn", "loop"}, rtask, waits, signal, turn, loop);
   }
   void visit(const std::string& path, Event& v) {
     auto& [name, count] = v;
@@ -223,17 +223,22 @@ class FieldsOf {
             residual_after);
   }
   void visit(const std::string& path, ROperator& v) {
-    auto& [name, attrs, epilogue, inputs, outputs, origin] = v;
-    members(path, {"name", "attrs", "epilogue", "inputs", "outputs", "origin"}, name, attrs, epilogue, inputs, outputs, origin);
+    auto& [name, attrs, epilogue, inputs, outputs, origin, loop, ends_iteration] = v;
+    members(path, {"name", "attrs", "epilogue", "inputs", "outputs", "origin", "loop", "ends_iteration"}, name, attrs, epilogue, inputs,
+            outputs, origin, loop, ends_iteration);
+  }
+  void visit(const std::string& path, Loop& v) {
+    auto& [name, condition, parent] = v;
+    members(path, {"name", "condition", "parent"}, name, condition, parent);
   }
   void visit(const std::string& path, PaddedOutput& v) {
     auto& [output, count, axis] = v;
     members(path, {"output", "count", "axis"}, output, count, axis);
   }
   void visit(const std::string& path, Graph& v) {
-    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers] = v;
-    members(path, {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "buffers"}, name, tensors, rops,
-            inputs, outputs, input_types, output_types, padded, buffers);
+    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops] = v;
+    members(path, {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "buffers", "loops"}, name,
+            tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops);
   }
   // What a program is emitted by; its costs choose plans.
   void visit(const std::string& path, ShapedVDevice& v) {

@@ -1,4 +1,6 @@
 // What the frontend makes of Loop, Scan and If that it can unroll, and what it refuses.
+#include <algorithm>
+
 #include "compiler/ops/ops.h"
 #include "test/support/catch.h"
 #include "test/support/onnx_model.h"
@@ -115,24 +117,60 @@ TEST_CASE("an If becomes the branch that is taken, and the other is not looked a
         "lists what is)");
 }
 
-TEST_CASE("control flow that is decided at run time, or never ends, is refused") {
+TEST_CASE("control flow that is decided at run time runs as long as it says") {
+  const auto count = [](const Graph& graph) {
+    return std::count_if(graph.rops.begin(), graph.rops.end(), [](const ROperator& r) { return std::holds_alternative<LoopEnd>(r.attrs); });
+  };
   Model model;
-  model.input("x", {2}).node("ReduceSum", {"x"}, {"s"}, {attribute("keepdims", 0)}).node("Greater", {"s", "s"}, {"c"});
-  Model branch;
-  branch.node("Relu", {"x"}, {"t"}).output("t");
-  model.node("If", {"c"}, {"y"}, {attribute("then_branch", branch.proto.graph()), attribute("else_branch", branch.proto.graph())}, "i")
+  model.input("x", {2}).node("ReduceSum", {"x"}, {"s"}, {attribute("keepdims", 0)}).constant(tensor("none", {}, {0}));
+  model.node("Greater", {"s", "none"}, {"c"});
+  Model relu, negation;
+  relu.node("Relu", {"x"}, {"t"}).output("t");
+  negation.node("Neg", {"x"}, {"e"}).output("e");
+  model.node("If", {"c"}, {"y"}, {attribute("then_branch", relu.proto.graph()), attribute("else_branch", negation.proto.graph())}, "i")
       .output("y");
-  CHECK(refusal(model) == "2: m.onnx: node #2 'i' (If, opset 17): the condition is known only at run time, supported: a constant");
+  CHECK(count(model.read()) == 2);
+  CHECK(run(model, {-1, 3}) == std::vector<Floats>{{0, 3}});
+  CHECK(run(model, {-1, -3}) == std::vector<Floats>{{1, 3}});
 
+  // h is added to itself until the sum is 100; each value is kept.
   Model body = adding_body();
   body.proto.mutable_graph()->mutable_node(3)->set_input(0, "run_time");
-  body.node("ReduceSum", {"h"}, {"sum"}, {attribute("keepdims", 0)}).node("Greater", {"sum", "sum"}, {"run_time"});
-  CHECK_THAT(refusal(loop_of(body, 3)), Catch::Contains("(Loop, opset 17): the condition after 1 iterations is known only at run time"));
-  CHECK(refusal(loop_of(body, 1)) == "read");  // nobody asks for it any more
+  body.constant(tensor("most", {}, {100})).node("ReduceSum", {"next"}, {"sum"}, {attribute("keepdims", 0)});
+  body.node("Less", {"sum", "most"}, {"run_time"});
+  body.proto.mutable_graph()->mutable_node(1)->set_input(1, "h");
+  const Model until = loop_of(body, 5);
+  CHECK(count(until.read()) == 1);
+  const Graph graph = until.read();
+  REQUIRE(graph.padded.size() == 1);
+  const std::vector<ops::Value> found = ops::run(graph, {value({2}, {20, 10})});
+  CHECK(floats_of(found[0]) == Floats{80, 40});
+  CHECK(floats_of(found[1]) == Floats{40, 20, 80, 40, -1, -1, -1, -1, -1, -1});
+  CHECK(ops::raw_numbers<int64_t>(found[2]) == std::vector<int64_t>{2});
+  CHECK(count(loop_of(body, 1).read()) == 0);  // nobody asks for the condition any more
 
+  Model trips = loop_of(adding_body(), 3, {"y"});
+  trips.input("n", {}, onnx::TensorProto::INT64);
+  trips.proto.mutable_graph()->mutable_node(0)->set_input(0, "n");
+  const Graph counted = trips.read();
+  for (const int64_t n : {0, 3}) {
+    const ops::Value y = ops::run(counted, {value({2}, {1, 2}), ops::raw_value(DType::i64, {}, std::vector{n})})[0];
+    CHECK(floats_of(y) == (n == 0 ? Floats{1, 2} : Floats{4, 5}));
+  }
+}
+
+TEST_CASE("loops of run time that change shapes, or never end, are refused") {
   Model trips = loop_of(adding_body(), 3);
-  trips.proto.mutable_graph()->mutable_node(0)->set_input(0, "x");
-  CHECK_THAT(refusal(trips), Catch::Contains("input 0 (M, tensor 'x') is known only at run time"));
+  trips.input("n", {}, onnx::TensorProto::INT64);
+  trips.proto.mutable_graph()->mutable_node(0)->set_input(0, "n");
+  CHECK_THAT(refusal(trips), Catch::Contains("(Loop, opset 17): result 1 has as many entries as there are iterations"));
+  Model growing;
+  growing.input("i", {}, onnx::TensorProto::INT64).input("cond", {}, kBool).input("h", {2});
+  growing.node("Concat", {"h", "h"}, {"next"}, {attribute("axis", 0)}).output("cond").output("next");
+  Model grows = loop_of(growing, 3, {"y"});
+  grows.input("n", {}, onnx::TensorProto::INT64);
+  grows.proto.mutable_graph()->mutable_node(0)->set_input(0, "n");
+  CHECK_THAT(refusal(grows), Catch::Contains("carried value 0 is f32[2] before an iteration and f32[4] behind it"));
   CHECK_THAT(refusal(loop_of(adding_body(), int64_t{1} << 62)), Catch::Contains("control flow unrolls to more than 100000 nodes"));
 }
 

@@ -45,6 +45,7 @@ const Believed kBelieved[] = {
     // For people, and for choices that were made before.
     {"policy", "a name"},
     {"graph.name", "a name"},
+    {"graph.loops.name", "a name"},
     {"graph.tensors.name", "a name"},
     {"graph.rops.name", "a name"},
     {"graph.rops.origin", "a name"},
@@ -135,6 +136,19 @@ const std::string kRows = R"(
   outputs(y)
 )";
 
+// A loop.
+const std::string kLoop = R"(
+  x = input f32[64,64]
+  go = input bool[]
+  w = const f32[64,64]
+  c, v = LoopBegin(go, x) {loop=0} -> bool[], f32[64,64]
+  p = MatMul(v, w) -> f32[64,64]
+  m = Reduce(p) {kind=max, axes=[0,1], keepdims=0} -> f32[]
+  n = Elementwise(m) {less(i0, i0)} -> bool[]
+  d, y = LoopEnd(c, v, n, p) {loop=0} -> bool[], f32[64,64]
+  outputs(y)
+)";
+
 std::vector<std::pair<std::string, RProgram>> programs() {
   const VDevice h200 = read_vdevice("h200");
   ShapedVDevice clusters = h200.with_clusters();
@@ -144,6 +158,7 @@ std::vector<std::pair<std::string, RProgram>> programs() {
   all.emplace_back("convolutions, graph", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split", Execution::graph));
   all.emplace_back("step", scheduled(kTinyStep, h200.with_inputs(), Precision::fp16, ""));
   all.emplace_back("recurrent", scheduled(kRecurrent, h200.without_inputs(), Precision::fp32, ""));
+  all.emplace_back("loop", scheduled(kLoop, h200.with_inputs(), Precision::fp16, ""));
   all.emplace_back("rows", scheduled(kRows, clusters, Precision::fp16, "cluster"));
   return all;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/loops.h"
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/place/wanted_order.h"
 #include "compiler/passes/rewrite.h"
@@ -60,6 +61,7 @@ class LayoutAssigner {
         preferred_(preferred_strides(graph_, cell)),
         copied_(graph_.rops.size()) {
     for (const ROperator& rop : graph_.rops) names_.insert(rop.name);
+    if (has_loops(graph_)) number_loops();
   }
 
   Graph run() {
@@ -76,6 +78,27 @@ class LayoutAssigner {
     TensorId from;
     Placement to;
   };
+
+  // Loops, and which of them rOperators and tensors are in.
+  void number_loops() {
+    std::map<int64_t, int32_t> number;
+    const LoopNests nests = loop_nests(graph_);
+    const auto innermost = [&](const std::vector<int64_t>& nest) { return nest.empty() ? -1 : number.at(nest.back()); };
+    for (size_t i = 0; i < graph_.rops.size(); ++i) {
+      ROperator& rop = graph_.rops[i];
+      rop.loop = innermost(nests.of_rop[i]);
+      if (const auto* begin = std::get_if<LoopBegin>(&rop.attrs)) {
+        number[begin->loop] = static_cast<int32_t>(graph_.loops.size());
+        graph_.loops.push_back({rop.name, rop.outputs[0], rop.loop});
+      }
+      for (const TensorId id : rop.outputs) loop_of_[id] = innermost(nests.of_tensor[id.index()]);
+    }
+  }
+  bool begins_loop(TensorId id) const { return std::holds_alternative<LoopBegin>(graph_.rop(uses_.producer[id.index()]).attrs); }
+  int32_t loop_of(TensorId id) const {
+    const auto found = loop_of_.find(id);
+    return found == loop_of_.end() ? -1 : found->second;
+  }
 
   Placement& place(TensorId id) { return graph_.tensor(id).place; }
   bool placed(TensorId id) const { return graph_.tensor(id).place.buffer.valid(); }
@@ -109,12 +132,22 @@ class LayoutAssigner {
       if (placed(made)) commit_source(rop);
       return;
     }
+    if (std::holds_alternative<LoopEnd>(rop.attrs)) return commit_end(rop);
+    if (std::holds_alternative<LoopBegin>(rop.attrs)) return;  // what has no place yet stays as it is outside: emit_begin
     const auto* concat = std::get_if<Concat>(&rop.attrs);
     if (concat && !placed(made) && lie_in_a_row(i, *concat)) return;
     for (const TensorId id : rop.outputs) {
       if (!placed(id)) give_buffer(id, BufferKind::arena, -1, root_strides(id));
     }
     if (concat) commit_operands(i, *concat);
+  }
+
+  // What a value of a loop is behind it lies where it was in each iteration.
+  void commit_end(const ROperator& rop) {
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      if (!placed(rop.outputs[k])) give_buffer(rop.outputs[k], BufferKind::arena, -1, preferred_[rop.inputs[k].index()]);
+      place(rop.inputs[k]) = place(rop.outputs[k]);
+    }
   }
 
   // For a view whose result has a place: gives the source the matching place if possible. emit() sees whether that was done.
@@ -162,7 +195,7 @@ class LayoutAssigner {
   // undone.
   bool accepts(TensorId id, Placement wanted) const {
     for (int views = 0; views <= kMostViews; ++views) {
-      if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
+      if (graph_.tensor(id).role != Role::activation || placed(id) || begins_loop(id)) return false;
       const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
       if (!is_view(maker.attrs)) return true;
       std::optional<Placement> source = source_place(graph_, maker, wanted);
@@ -285,6 +318,10 @@ class LayoutAssigner {
         emit_view(rop);
     } else if (std::holds_alternative<Concat>(rop.attrs)) {
       for (const auto& [from, part] : copied_[i]) emit_copy(from, part);
+    } else if (std::holds_alternative<LoopBegin>(rop.attrs)) {
+      emit_begin(rop);
+    } else if (std::holds_alternative<LoopEnd>(rop.attrs)) {
+      emit_end(rop);
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
@@ -292,6 +329,43 @@ class LayoutAssigner {
       if (estimator_) rop.inputs[0] = best_operand(rop);
       emitted_.push_back(std::move(rop));
     }
+  }
+
+  void emit_begin(const ROperator& rop) {
+    for (size_t k = 0; k < rop.inputs.size(); ++k) {
+      if (!placed(rop.outputs[k])) {
+        place(rop.outputs[k]) = place(rop.inputs[k]);
+        continue;
+      }
+      add_copy_rop(rop.inputs[k], rop.outputs[k]);
+      emitted_.back().loop = rop.loop;
+    }
+  }
+  // Copies of what the next iteration has. All of them run at the same time, so none reads what another writes.
+  void emit_end(const ROperator& rop) {
+    const size_t count = rop.outputs.size();
+    const auto is_value = [&](TensorId id) {
+      return std::any_of(rop.outputs.begin(), rop.outputs.end(), [&](TensorId value) { return place(value).buffer == place(id).buffer; });
+    };
+    std::vector<TensorId> next(rop.inputs.begin() + static_cast<std::ptrdiff_t>(count), rop.inputs.end());
+    for (size_t k = 0; k < count; ++k) {
+      if (!is_value(next[k]) || stays(rop, k)) continue;
+      const TensorId from = next[k];
+      next[k] = add_copy_of(from);
+      give_buffer(next[k], BufferKind::arena, -1, preferred_[rop.inputs[k].index()]);
+      add_copy_rop(from, next[k]);
+      emitted_.back().loop = rop.loop;
+    }
+    for (size_t k = 0; k < count; ++k) {
+      if (stays(rop, k)) continue;
+      add_copy_rop(next[k], rop.outputs[k]);
+      emitted_.back().loop = rop.loop;
+      emitted_.back().ends_iteration = true;
+    }
+  }
+  bool stays(const ROperator& end, size_t k) {
+    const TensorId next = end.inputs[end.outputs.size() + k];
+    return graph_.tensor(next).role == Role::activation && same_place(place(next), place(end.outputs[k]));
   }
 
   void emit_view(const ROperator& rop) {
@@ -314,7 +388,9 @@ class LayoutAssigner {
     Tensor seen = graph_.tensor(made);
     seen.name += ".view";
     seen.place = *view_place(graph_, rop, place(from));
-    add_copy_rop(add_tensor(graph_, std::move(seen)), made);
+    const TensorId view_of_from = add_tensor(graph_, std::move(seen));
+    loop_of_[view_of_from] = rop.loop;
+    add_copy_rop(view_of_from, made);
   }
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
@@ -374,6 +450,8 @@ class LayoutAssigner {
     std::string name = base;
     for (int i = 2; !names_.insert(name).second; ++i) name = base + std::to_string(i);
     emitted_.push_back(make_copy(std::move(name), from, to));
+    emitted_.back().loop = loop_of(from);
+    loop_of_.try_emplace(to, loop_of(from));
   }
 
   // Inputs, outputs, constants, then memory in the order in which it is first written.
@@ -409,6 +487,7 @@ class LayoutAssigner {
   std::map<TensorId, TensorId> row_major_copies_;                                // one copy serves all views that need it
   std::map<TensorId, TensorId> channels_last_copies_;                            // and one all that read it by boxes
   std::map<std::pair<TensorId, std::vector<int64_t>>, TensorId> wanted_copies_;  // and one all that want it in an order of their own
+  std::map<TensorId, int32_t> loop_of_;
   std::set<std::string> names_;
   std::vector<ROperator> emitted_;
 };

@@ -270,13 +270,20 @@ class Bounds {
   Bounds(const Graph& graph, WeightNormsCache& norms, std::vector<std::optional<Bound>> known = {})
       : graph_(graph), norms_(norms), tensors_(std::move(known)), buffers_(graph.buffers.size()) {
     tensors_.resize(graph.tensors.size());
+    // What iterations of a loop make of a value is not followed: it has no bound from the beginning.
+    std::vector<bool> changes(graph.buffers.size(), false);
+    for (const ROperator& rop : graph_.rops) {
+      if (rop.ends_iteration) changes[graph_.tensor(rop.outputs[0]).place.buffer.index()] = true;
+    }
     // Views that placement has dropped have no rOperator; what they show is what was written to their buffer.
     for (const ROperator& rop : graph_.rops) {
       for (size_t i = 0; i < rop.outputs.size(); ++i) {
         const TensorId id = rop.outputs[i];
         const BufferId buffer = graph_.tensor(id).place.buffer;
         if (!buffer.valid()) continue;
-        const Bound bound = std::holds_alternative<Fused>(rop.attrs) ? bound_of_steps(rop, i) : bound_of(rop, i);
+        const Bound bound = changes[buffer.index()]                    ? Bound()
+                            : std::holds_alternative<Fused>(rop.attrs) ? bound_of_steps(rop, i)
+                                                                       : bound_of(rop, i);
         tensors_[id.index()] = bound;
         std::optional<Bound>& all = buffers_[buffer.index()];
         all = all ? joined(*all, bound) : bound;

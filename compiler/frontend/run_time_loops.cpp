@@ -1,0 +1,247 @@
+#include "compiler/frontend/run_time_loops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+using Ids = std::vector<TensorId>;
+
+std::string type_text(const NodeImport& n, TensorId id) { return name_of(n.dtype(id)) + shape_text(n.shape(id)); }
+
+// A tensor that one value of the loop can be.
+TensorId plain(const NodeImport& n, TensorId id, const std::string& what) {
+  if (n.is_sequence(id)) throw n.refuse(what + " is a sequence, which is known only at import, supported: a tensor");
+  if (n.padding(id)) throw n.refuse(what + " has a number of entries that is known only at run time, supported: a fixed shape");
+  return id;
+}
+
+TensorId scalar_of(NodeImport& n, TensorId id, DType dtype, const std::string& what) {
+  const bool fits = element_count(n.shape(id)) == 1 && (n.dtype(id) == dtype || (dtype == DType::i64 && n.dtype(id) == DType::i32));
+  if (!fits) throw n.bad(fmt::format("{} is {}, expected one {}", what, type_text(n, id), name_of(dtype)));
+  return n.reshape(n.cast(id, dtype), {});
+}
+
+// The rOperators of a body between a LoopBegin and a LoopEnd. Values are added while the body is imported or behind it.
+class RunTimeLoop {
+ public:
+  RunTimeLoop(NodeImport& n, TensorId condition)
+      : n_(n), builder_(n.builder()), loop_(builder_.loops++), first_tensor_(builder_.graph.tensors.size()), begin_(rops().size()) {
+    Ids inputs = {condition};
+    if (!builder_.open_loops.empty()) inputs.push_back(builder_.open_loops.back());  // so that it is in that loop
+    const Ids made = n.add_all(LoopBegin{loop_}, inputs, ".begin");
+    values_ = {{made[0], TensorId()}};
+    builder_.open_loops.push_back(made[0]);
+  }
+  RunTimeLoop(const RunTimeLoop&) = delete;
+  RunTimeLoop& operator=(const RunTimeLoop&) = delete;
+  ~RunTimeLoop() { close(); }
+
+  // A value that is `first` at first; returns what it is in an iteration.
+  TensorId value(TensorId first) {
+    const TensorId made = hand_on(first);
+    values_.push_back({made, TensorId()});
+    return made;
+  }
+  void set_next(size_t value, TensorId next) { values_[value].next = next; }
+
+  // The body is imported.
+  void close() {
+    if (std::exchange(is_closed_, true)) return;
+    builder_.open_loops.pop_back();
+    end_ = rops().size();
+  }
+  bool is_empty() const { return end_ == begin_ + 1; }
+  size_t end() const { return end_; }
+  size_t begin() const { return begin_; }
+  void move_by(std::ptrdiff_t places) {
+    begin_ += static_cast<size_t>(places);
+    end_ += static_cast<size_t>(places);
+  }
+  void drop() { rops().erase(rops().begin() + static_cast<std::ptrdiff_t>(begin_), rops().begin() + static_cast<std::ptrdiff_t>(end_)); }
+
+  // Hands on all that the body reads of what is made at run time in front of it, so that it runs in the loop alone.
+  void gate() {
+    std::map<TensorId, TensorId> gates;
+    for (size_t i = begin_ + 1; i < end_; ++i) {
+      for (size_t k = 0; k < rops()[i].inputs.size(); ++k) {
+        const TensorId id = rops()[i].inputs[k];
+        if (!id.valid() || id.index() >= first_tensor_ || builder_.is_constant(id)) continue;
+        const auto [at, is_new] = gates.emplace(id, TensorId());
+        if (is_new) at->second = hand_on(plain(n_, id, fmt::format("'{}', which a branch reads,", printable(name_of_tensor(id)))));
+        rops()[i].inputs[k] = at->second;
+      }
+    }
+  }
+
+  // The values behind the loop.
+  Ids results() {
+    Ids operands;
+    for (const auto& value : values_) operands.push_back(value.now);
+    for (const auto& value : values_) operands.push_back(value.next);
+    return n_.add_all(LoopEnd{loop_}, operands, ".end");
+  }
+
+ private:
+  struct Value {
+    TensorId now, next;
+  };
+
+  std::vector<ROperator>& rops() { return builder_.graph.rops; }
+  const std::vector<ROperator>& rops() const { return builder_.graph.rops; }
+  const std::string& name_of_tensor(TensorId id) const { return builder_.graph.tensor(id).name; }
+
+  TensorId hand_on(TensorId outside) {
+    Tensor inside = builder_.graph.tensor(outside);
+    inside.role = Role::activation;
+    inside.data = nullptr;
+    inside.name = builder_.unique_tensor_name(inside.name + ".now");
+    const TensorId made = add_tensor(builder_.graph, std::move(inside));
+    rops()[begin_].inputs.push_back(outside);
+    rops()[begin_].outputs.push_back(made);
+    return made;
+  }
+
+  NodeImport& n_;
+  Builder& builder_;
+  int64_t loop_;
+  size_t first_tensor_, begin_, end_ = 0;
+  std::vector<Value> values_;  // the condition first
+  bool is_closed_ = false;
+};
+
+TensorId filled(NodeImport& n, TensorId like, const Shape& shape, float value) {
+  return n.expand(n.cast(n.constant_f32(value), n.dtype(like)), shape);
+}
+
+}  // namespace
+
+// One loop for each branch, of one iteration or none. The second has the first one's results as its values at first. A branch that computes
+// nothing needs no loop.
+void import_run_time_if(NodeImport& n) {
+  const TensorId condition = scalar_of(n, n.in(0), DType::boolean, "the condition");
+  const auto run = [&](const char* branch, RunTimeLoop& loop) {
+    Ids results = n.run_body(branch, {});
+    loop.close();
+    if (n.output_count() > results.size())
+      throw n.bad(fmt::format("has {} outputs, the branch gives {}", n.output_count(), results.size()));
+    for (const TensorId id : results) plain(n, id, "a result of a branch");
+    return results;
+  };
+  const TensorId otherwise = n.elementwise(ElementwiseOp::logical_not, {condition});
+  RunTimeLoop then_loop(n, condition);
+  Ids then_results = run("then_branch", then_loop);
+  RunTimeLoop else_loop(n, otherwise);
+  Ids else_results = run("else_branch", else_loop);
+  for (size_t k = 0; k < n.output_count(); ++k) {
+    if (n.shape(then_results[k]) == n.shape(else_results[k]) && n.dtype(then_results[k]) == n.dtype(else_results[k])) continue;
+    throw n.refuse(fmt::format("result {} is {} in one branch and {} in the other, and which is known only at run time{}", k,
+                               type_text(n, then_results[k]), type_text(n, else_results[k]), n.freeze_advice(n.in(0))));
+  }
+  // `results`: what the loop makes of `first`.
+  const auto finish = [&](RunTimeLoop& loop, const Ids& first, const Ids& results) {
+    loop.set_next(0, n.constant_bool(false));
+    for (size_t k = 0; k < n.output_count(); ++k) {
+      loop.value(first[k]);
+      loop.set_next(k + 1, results[k]);
+    }
+    loop.gate();
+    Ids made = loop.results();
+    made.erase(made.begin());
+    return made;
+  };
+  if (else_loop.is_empty()) {
+    else_loop.drop();
+    if (!then_loop.is_empty()) {
+      else_results = finish(then_loop, else_results, then_results);
+    } else {
+      then_loop.drop();
+      for (size_t k = 0; k < n.output_count(); ++k)
+        else_results[k] = n.elementwise(ElementwiseOp::where, {condition, then_results[k], else_results[k]});
+    }
+  } else if (then_loop.is_empty()) {
+    else_results = finish(else_loop, then_results, else_results);
+  } else {
+    Ids first;
+    for (size_t k = 0; k < n.output_count(); ++k) first.push_back(filled(n, then_results[k], n.shape(then_results[k]), 0));
+    first = finish(then_loop, first, then_results);
+    // The first loop's end goes in front of the second loop.
+    std::vector<ROperator>& rops = n.builder().graph.rops;
+    std::rotate(rops.begin() + static_cast<std::ptrdiff_t>(else_loop.begin()), rops.begin() + static_cast<std::ptrdiff_t>(else_loop.end()),
+                rops.end());
+    else_loop.move_by(static_cast<std::ptrdiff_t>(rops.size() - else_loop.end()));
+    else_results = finish(else_loop, first, else_results);
+  }
+  for (size_t k = 0; k < n.output_count(); ++k) n.result(k, else_results[k]);
+}
+
+// A condition counts only if the node has one to begin with.
+void import_run_time_loop(NodeImport& n) {
+  const bool has_condition = n.has(1);
+  const size_t carried = n.input_count() > 2 ? n.input_count() - 2 : 0;
+  const TensorId trips = n.has(0) ? scalar_of(n, n.in(0), DType::i64, "M") : TensorId();
+  const auto goes_on = [&](TensorId i, TensorId condition) {
+    const TensorId more = trips.valid() ? n.elementwise(ElementwiseOp::less, {i, trips}) : TensorId();
+    if (!condition.valid()) return more;
+    return more.valid() ? n.elementwise(ElementwiseOp::logical_and, {condition, more}) : condition;
+  };
+  const auto condition_of = [&](TensorId id) { return has_condition ? scalar_of(n, id, DType::boolean, "the condition") : TensorId(); };
+  const TensorId zero = n.constant_i64(0);
+  RunTimeLoop loop(n, goes_on(zero, condition_of(n.has(1) ? n.in(1) : TensorId())));
+  const TensorId i = loop.value(zero);
+  Ids operands = {i, n.constant_bool(true)};
+  for (size_t k = 0; k < carried; ++k) operands.push_back(loop.value(plain(n, n.in(2 + k), fmt::format("carried value {}", k))));
+  const Ids made = n.run_body("body", operands);
+  if (made.size() < 1 + carried)
+    throw n.bad(fmt::format("attribute 'body' has {} outputs, expected at least {}", made.size(), 1 + carried));
+  if (n.output_count() > made.size() - 1)
+    throw n.bad(fmt::format("has {} outputs, attribute 'body' gives {}", n.output_count(), made.size() - 1));
+  const TensorId next_i = n.elementwise(ElementwiseOp::add, {i, n.constant_i64(1)});
+  loop.set_next(0, goes_on(next_i, condition_of(made[0])));
+  loop.set_next(1, next_i);
+  for (size_t k = 0; k < carried; ++k) {
+    const TensorId before = operands[2 + k], after = plain(n, made[1 + k], fmt::format("carried value {}", k));
+    if (n.shape(before) != n.shape(after) || n.dtype(before) != n.dtype(after)) {
+      throw n.refuse(
+          fmt::format("carried value {} is {} before an iteration and {} behind it, and how many there are is known only at run "
+                      "time, supported: a fixed shape",
+                      k, type_text(n, before), type_text(n, after)));
+    }
+    loop.set_next(2 + k, after);
+  }
+  // A scan output has a place for each iteration that there can be; each iteration fills its own.
+  const std::optional<Counted> counted = n.has(0) ? n.counted(n.in(0)) : std::nullopt;
+  const bool is_known = n.has(0) && n.is_constant(n.in(0));
+  const int64_t most = is_known ? std::max<int64_t>(0, static_cast<int64_t>(n.number(0, "M"))) : counted ? counted->most : -1;
+  std::vector<size_t> scans;
+  for (size_t k = carried; k < n.output_count(); ++k) {
+    if (!n.wants(k)) continue;
+    const TensorId piece = plain(n, made[1 + k], fmt::format("scan output {}", k));
+    if (most < 0) {
+      throw n.refuse(
+          fmt::format("result {} has as many entries as there are iterations, of which there may be any number, supported: where M "
+                      "is a constant or the number of entries of something",
+                      k));
+    }
+    Shape shape = n.shape(piece), one = shape;
+    shape.insert(shape.begin(), most);
+    one.insert(one.begin(), 1);
+    const TensorId stack = loop.value(filled(n, piece, shape, -1));
+    const TensorId here = n.elementwise(ElementwiseOp::equal, {n.counting(most, shape.size(), 0), i});
+    loop.set_next(2 + carried + scans.size(), n.elementwise(ElementwiseOp::where, {here, n.reshape(piece, one), stack}));
+    scans.push_back(k);
+  }
+  loop.close();
+  const Ids results = loop.results();
+  for (size_t k = 0; k < carried; ++k) n.result(k, results[2 + k]);
+  for (size_t s = 0; s < scans.size(); ++s) n.padded_result(scans[s], results[2 + carried + s], n.reshape(results[1], {1}), 0);
+}
+
+}  // namespace tamp::frontend
