@@ -17,6 +17,7 @@
 #include <set>
 #include <utility>
 
+#include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -90,6 +91,10 @@ class Lengths {
 
   Graph run() {
     graph_.rops.clear();
+    for (const ROperator& rop : original_.rops) {
+      set_where(rop);
+      if (is_of_loop(rop.attrs)) throw Mixes{"is a loop or a branch of run time, which a program with lengths of run time cannot have"};
+    }
     for (const Probe& probe : probes_) require_same_kinds(probe);
     take_inputs();
     for (size_t i = 0; i < original_.rops.size(); ++i) follow(i);

@@ -92,16 +92,13 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
     for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_event(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)
       if (poll(drain) != 0) return;
-      if (cuda_on_cpu::stuck())
-        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w],
-                       epochs.iteration(launch, instruction.wait[w]));
+      if (cuda_on_cpu::stuck()) return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
 #else
       if ((++spins & 255u) != 0) continue;
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
       if (now_ns() - start > launch.wait_budget_ns)
-        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w],
-                       epochs.iteration(launch, instruction.wait[w]));
+        return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
 #endif
     }
   }
@@ -132,7 +129,7 @@ struct LaneWaiter {
   const Tables& tables;
   Control<Veu>& control;
   char* const input_stages;
-  const Epochs<Veu> epochs;
+  const uint32_t epoch;
   const int lane;
   uint32_t slots_used = 0, chunk = 0;
   uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
@@ -215,7 +212,7 @@ struct LaneWaiter {
       }
     }
     if (runs) trace(launch, i, kTraceWaiting);
-    wait_for_events(launch, tables, instruction, epochs, [&] {
+    wait_for_events(launch, tables, instruction, Epochs<Veu>{tables, control, epoch}, [&] {
       if (!OVER_INPUTS || input.boxes == 0) return;
       if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
       over = is_over ? slots_used : 0;
@@ -234,7 +231,7 @@ struct LaneWaiter {
 
 template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, {tables, control, control.epoch}, lane_id()};
+  LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
   const uint32_t end = tables.lane_begin[control.veu + 1];
   [[maybe_unused]] uint32_t turns = 0;
 #pragma unroll 1
@@ -243,7 +240,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     if (i < end) instruction = fetch(tables.instructions + i);
     if constexpr (kLoopsOf < Veu >> 0) {
       if (is_turn(instruction)) {
-        i += rows_of_turn(instruction, take_turn(launch, instruction, waiter.epochs, control, turns++));
+        i += rows_of_turn(instruction, take_turn(launch, instruction, Epochs<Veu>{tables, control, waiter.epoch}, control, turns++));
         continue;
       }
     }
