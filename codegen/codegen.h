@@ -31,19 +31,22 @@ struct PlannedSpan {
   double begin_us = 0, end_us = 0;
 };
 
+// For people and tools; the caller computes these, since codegen neither simulates nor looks for dependencies.
+struct ProgramFacts {
+  std::vector<std::vector<PlannedSpan>> planned = {};    // in the form of RProgram::lanes
+  std::vector<std::vector<ROperatorId>> producers = {};  // per rOperator those that write what it reads, ascending
+  // To make the same program with other weights later: the schedule as a schedule file has it, and what each rOperator does.
+  std::string schedule = {};
+  std::vector<std::string> signatures = {};
+};
+
 struct EmitOptions {
   std::string name;         // as safe_name() gives it; NAME.cu, NAME.h, ...
   std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
   std::optional<ModelOrigin> origin = {};  // where the model's files were read
   std::string invocation = {};             // the options that the user gave, for the banner
-  // For people and tools; the caller computes these two, since codegen neither simulates nor looks for dependencies. Empty: not written.
-  // `planned` has the form of RProgram::lanes; `producers` has per rOperator those that write what it reads, ascending.
-  std::vector<std::vector<PlannedSpan>> planned = {};
-  std::vector<std::vector<ROperatorId>> producers = {};
-  // To make the same program with other weights later: the schedule as a schedule file has it, and what each rOperator does.
-  std::string schedule = {};
-  std::vector<std::string> signatures = {};
+  std::vector<ProgramFacts> facts = {};    // of the program, then of RProgram::smaller; empty: not written
 };
 
 // The names of the files that emit() writes, which the program decides nothing about.

@@ -20,30 +20,40 @@ struct BodyName {
 struct Plan {
   const RProgram& program;
   const EmitOptions& options;
-  std::vector<RecordName> records;
-  std::vector<size_t> first_record;  // per rOperator: its first phase's row
-  std::vector<std::string> event_symbols;
-  std::vector<BodyName> bodies;  // distinct ones, in order of first use
-  std::vector<uint16_t> body_of_record;
-  std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
-  std::vector<size_t> maps;                          // records that have boxes of input values, as in the table of maps
-  std::vector<int64_t> map_of_record;                // per record: row of the table of maps, or -1
-  std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
-  int64_t work_bytes = 0;                            // the largest of all phases', rounded up; lies behind the input stages
-  Bytes weights;
+  const ProgramFacts& facts;
+  std::string space = {};  // of one of several buckets: the namespace in NAME_detail that is its own
+  std::vector<RecordName> records = {};
+  std::vector<size_t> first_record = {};  // per rOperator: its first phase's row
+  std::vector<std::string> event_symbols = {};
+  std::vector<BodyName> bodies = {};  // distinct ones, in order of first use
+  std::vector<uint16_t> body_of_record = {};
+  std::vector<std::vector<int64_t>> blob_of_record = {};  // per record: index into program.weights, or empty
+  std::vector<size_t> maps = {};                          // records that have boxes of input values, as in the table of maps
+  std::vector<int64_t> map_of_record = {};                // per record: row of the table of maps, or -1
+  std::vector<int64_t> blob_of_constant = {};             // per tensor: index into program.weights, or -1
+  int64_t work_bytes = 0;                                 // the largest of all phases', rounded up; lies behind the input stages
+  Bytes weights = {};
   uint64_t weights_hash = 0;
   bool embeds_weights = false;
-  uint64_t structure = 0;             // hash of the program's code, without this number and without weights
-  bool has_over_inputs = false;       // whether any record has rk::Record::over_inputs
-  bool many_registers = false;        // whether any phase has Phase::many_registers, in a single kernel
-  bool products_over_inputs = false;  // whether any of those with over_inputs has boxes of its own
+  uint64_t structure = 0;              // hash of the program's code, without this number and without weights
+  bool has_over_inputs = false;        // whether any record has rk::Record::over_inputs
+  bool many_registers = false;         // whether any phase has Phase::many_registers, in a single kernel
+  bool products_over_inputs = false;   // whether any of those with over_inputs has boxes of its own
+  std::vector<int64_t> in_place = {};  // per output: the input whose memory it may take in all programs, or -1
+  std::vector<Plan> smaller = {};      // of RProgram::smaller; weights and structure are those of the whole
+
+  bool has_lengths() const { return !program.graph.lengths.empty(); }
+  // Where the program's tables and its kernel are: "resnet18_detail", or "bert_detail::up_to_64".
+  std::string scope() const { return options.name + "_detail" + (space.empty() ? "" : "::" + space); }
 
   const Phase& phase(size_t record) const;
   int64_t threads() const;  // of a vEU
   size_t record_of(const RTask& rtask) const { return first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase); }
 };
 Plan make_plan(const RProgram& program, const EmitOptions& options);
-bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
+size_t bucket_length(const RProgram& program);                            // the length that the buckets are of; 0 if there is one program
+int64_t bucket_largest(const RProgram& bucket, const std::string& name);  // of the length of that name
+bool is_over_inputs(const Plan& plan, size_t record);                     // rk::Record::over_inputs
 
 // Instructions as rows of the table. A row has room for rk::kWaits Waits; an instruction with more gets extra rows ahead for the rest.
 using LaneRow = Instruction;
@@ -54,6 +64,7 @@ struct SourceLines {
   std::vector<int64_t> arguments;  // per record
   std::vector<int64_t> lane;       // per vEU: the first row of its lane, one line per row; none in graph execution
   std::vector<SourceWriter::Section> sections;
+  std::vector<SourceLines> smaller;  // of Plan::smaller
 };
 
 struct Source {
@@ -84,6 +95,11 @@ void emit_host(SourceWriter& w, const Plan& plan);
 // How to compile the generated file without CMake.
 std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
+std::string extent_text(const Graph& graph, const Extent& extent);  // "2 * seq", "(seq + 1) / 2"
+// Members of the struct NAME_lengths: legal forms of the lengths' names.
+std::vector<std::string> length_members(const Graph& graph);
+// "seq up to 64, estimated 12.3 us": each bucket's largest value and time, ascending; empty where there is one program.
+std::vector<std::string> bucket_texts(const RProgram& program);
 std::string cmake_text(const Plan& plan);
 // The text of NAME.rprogram.json; it lists `files`.
 std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);

@@ -22,14 +22,22 @@ constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text the weight
 std::vector<std::string> device_roots(const Plan& plan) {
   std::vector<std::string> roots = {"kernels/vdevice/control.cuh"};
   std::set<std::string> seen;
-  for (size_t r = 0; r < plan.records.size(); ++r) {
-    const std::string& header = plan.phase(r).header;
-    if (seen.insert(header).second) roots.push_back(header);
-  }
-  const ShapedVDevice& d = plan.program.vdevice;
-  if (plan.program.launches ? !plan.maps.empty() : d.input_stages > 0) roots.emplace_back("kernels/vdevice/boxes.cuh");
-  if (!plan.program.launches && d.cluster_veus > 1) roots.emplace_back("kernels/vdevice/cluster.cuh");
-  if (!plan.program.extents.empty()) roots.emplace_back("kernels/vdevice/extents.cuh");
+  bool has_boxes = false, has_clusters = false, has_extents = false;
+  const auto add = [&](const Plan& part) {
+    for (size_t r = 0; r < part.records.size(); ++r) {
+      const std::string& header = part.phase(r).header;
+      if (seen.insert(header).second) roots.push_back(header);
+    }
+    const ShapedVDevice& d = part.program.vdevice;
+    has_boxes |= part.program.launches ? !part.maps.empty() : d.input_stages > 0;
+    has_extents |= !part.program.extents.empty();
+    has_clusters |= !part.program.launches && d.cluster_veus > 1;
+  };
+  for (const Plan& smaller : plan.smaller) add(smaller);
+  add(plan);
+  if (has_boxes) roots.emplace_back("kernels/vdevice/boxes.cuh");
+  if (has_clusters) roots.emplace_back("kernels/vdevice/cluster.cuh");
+  if (has_extents) roots.emplace_back("kernels/vdevice/extents.cuh");
   roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");
   return roots;
 }
@@ -62,13 +70,9 @@ void emit_vocabulary(SourceWriter& w, const std::string& device, const std::stri
   w.line("}}  // namespace tamp_host");
 }
 
-// g++ -Wextra asks for every field of a struct that names some.
-void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
-  w.blank();
-  w.line("#if defined(__GNUC__)");
-  w.line("#pragma GCC diagnostic push");
-  w.line("#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\"  // a field without a value has the default one");
-  w.line("#endif");
+// Several programs have a namespace each.
+void emit_tables(SourceWriter& w, const Plan& plan, SourceLines& lines) {
+  if (!plan.space.empty()) w.line("namespace {} {{", plan.space);
   emit_places(w, plan);
   emit_arguments(w, plan, lines);
   if (plan.program.launches) {
@@ -82,6 +86,22 @@ void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
     emit_bodies(w, plan);
     emit_kernel(w, plan);
   }
+  if (!plan.space.empty()) w.line("}}  // namespace {}", plan.space);
+}
+
+// g++ -Wextra asks for every field of a struct that names some.
+void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
+  w.blank();
+  w.line("#if defined(__GNUC__)");
+  w.line("#pragma GCC diagnostic push");
+  w.line("#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\"  // a field without a value has the default one");
+  w.line("#endif");
+  for (size_t b = 0; b < plan.smaller.size(); ++b) {
+    w.section(fmt::format("program: {}", bucket_texts(plan.program)[b]));
+    emit_tables(w, plan.smaller[b], lines.smaller.emplace_back());
+  }
+  if (!plan.smaller.empty()) w.section(fmt::format("program: {}", bucket_texts(plan.program).back()));
+  emit_tables(w, plan, lines);
   w.blank();
   w.line("#if defined(__GNUC__)");
   w.line("#pragma GCC diagnostic pop");
@@ -91,7 +111,9 @@ void emit_program(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 // Everything after the head.
 void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
-  Library device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan), "runtime_stub/host/dlpack.h"}, done);
+  std::vector<std::string> host_roots = {host_root(plan), "runtime_stub/host/dlpack.h"};
+  if (plan.has_lengths()) host_roots.emplace_back("runtime_stub/host/lengths.h");
+  Library device = amalgamate(device_roots(plan), done), host = amalgamate(host_roots, done);
   split_system_includes(device.rest, includes);
   split_system_includes(host.rest, includes);
   emit_compiler_checks(w, plan);
@@ -115,6 +137,7 @@ void move_down(SourceLines& lines, int64_t by) {
   for (int64_t& line : lines.arguments) line += by;
   for (int64_t& line : lines.lane) line += by;
   for (SourceWriter::Section& section : lines.sections) section.line += by;
+  for (SourceLines& smaller : lines.smaller) move_down(smaller, by);
 }
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }

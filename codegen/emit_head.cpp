@@ -35,12 +35,18 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
   w.line("//");
   w.line("// vDevice {} ({}; {}): {} vEUs, each {} threads and {} of shared memory; precision {}, policy {}.", comment(d.name), d.arch,
          comment(d.description), p.lanes.size(), plan.threads(), bytes_text(d.smem_bytes), name_of(p.precision), p.policy);
+  for (const std::string& bucket : bucket_texts(p)) w.line("// A program for {}.", bucket);
   w.line("// Options: {}.", plan.options.invocation.empty() ? "none, all by default" : comment(plan.options.invocation));
   w.line("// {} rOperators, {} rTasks, {} events; weights {}, arena {}; estimated {:.1f} us.", p.graph.rops.size(), rtasks, p.events.size(),
          bytes_text(p.weight_bytes), bytes_text(p.memory.arena_bytes), p.estimated_us);
   if (p.launches) {
     w.line("// Graph execution: an inference is {} kernel launches, one per phase of a rOperator; {}.h is its API.", p.launches->size(),
            plan.options.name);
+  } else if (!p.smaller.empty()) {
+    w.line(
+        "// The whole network is one kernel for each of these, launched once per inference; {}.h is its API. Network and arena, below, and",
+        plan.options.name);
+    w.line("// all numbers above are those of the largest.");
   } else {
     w.line("// The whole network is one kernel, {}_kernel, launched once per inference; {}.h is its API.", plan.options.name,
            plan.options.name);
@@ -66,8 +72,8 @@ std::string work_text(const Plan& plan, size_t i) {
   if (rkernel.phases.empty()) return "a view: nothing to run";
   std::string text = fmt::format("{}, {} rTask{}", comment(rkernel.name), rkernel.rtasks(), rkernel.rtasks() == 1 ? "" : "s");
   if (rkernel.phases.size() > 1 && !rkernel.gang) text += fmt::format(" in {} phases", rkernel.phases.size());
-  if (!plan.options.producers.empty() && !plan.options.producers[i].empty())
-    text += fmt::format("; after {}", numbers_of(plan.options.producers[i]));
+  if (!plan.facts.producers.empty() && !plan.facts.producers[i].empty())
+    text += fmt::format("; after {}", numbers_of(plan.facts.producers[i]));
   if (!rkernel.gang) return text;
   text += "; a gang: its rTasks run at the same time, each on a vEU of its own";
   if (rkernel.exchange_words > 0)

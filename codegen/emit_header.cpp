@@ -5,7 +5,6 @@
 
 #include "codegen/amalgamate.h"
 #include "codegen/emit.h"
-#include "compiler/ir/in_place.h"
 #include "compiler/support/text.h"
 
 namespace tamp::codegen {
@@ -18,9 +17,48 @@ void list_ports(SourceWriter& w, const char* title, const Graph& graph, const st
   }
 }
 
-void emit_class(SourceWriter& w, const std::string& name) {
-  std::set<std::string> done = {"runtime_stub/host/tamp_api.h"}, includes;  // tamp_api.h is written above
-  std::string model = amalgamate({"runtime_stub/host/tamp_model.h"}, done).rest;
+void list_axes(SourceWriter& w, const char* title, const Graph& graph, const std::vector<LengthAxes>& axes) {
+  for (size_t i = 0; i < axes.size(); ++i) {
+    for (const LengthAxis& axis : axes[i])
+      w.line("   {}[{}] has {} along dimension {}.", title, i, comment(extent_text(graph, axis.extent)), axis.dim);
+  }
+}
+
+// For the comment that heads the file.
+void describe_lengths(SourceWriter& w, const RProgram& program) {
+  const Graph& graph = program.graph;
+  w.blank();
+  w.line("   Each run is given these numbers; shapes above are those of the largest:");
+  for (const Length& length : graph.lengths) w.line("   {}: {} to {}", comment(length.name), length.smallest, length.largest);
+  list_axes(w, "inputs", graph, graph.input_axes);
+  list_axes(w, "outputs", graph, graph.output_axes);
+  for (const std::string& bucket : bucket_texts(program)) w.line("   A program for {}.", bucket);
+}
+
+void declare_lengths(SourceWriter& w, const std::string& name, const Graph& graph) {
+  const std::vector<std::string> members = length_members(graph);
+  w.line("/* The numbers of a run. Where a pointer to them is NULL, they are the largest. */");
+  w.open(fmt::format("typedef struct {}_lengths", name));
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Length& length = graph.lengths[i];
+    w.line("int64_t {}; /* '{}', {} to {} */", members[i], comment(length.name), length.smallest, length.largest);
+  }
+  w.close(fmt::format(" {}_lengths;", name));
+  w.line("/* Enqueues one inference. Inputs and outputs are dense with the extents that they have at these lengths. */");
+  w.line("tamp_status {0}_run_at({0}_context* context, const {0}_lengths* lengths, const void* const* inputs, void* const* outputs,", name);
+  w.line("  cudaStream_t stream);");
+  w.line(
+      "/* Writes the extents of an input or output at these lengths; TAMP_INVALID_ARGUMENT if it is not there or they are out of range. "
+      "*/");
+  w.line("tamp_status {0}_input_shape(int index, const {0}_lengths* lengths, int64_t* shape);", name);
+  w.line("tamp_status {0}_output_shape(int index, const {0}_lengths* lengths, int64_t* shape);", name);
+  w.line("const tamp_lengths* {}_lengths_info(void);", name);
+}
+
+void emit_class(SourceWriter& w, const std::string& name, bool has_lengths) {
+  std::set<std::string> done = {"runtime_stub/host/tamp_api.h", "runtime_stub/host/tamp_lengths.h"}, includes;  // they are written above
+  const char* const base = has_lengths ? "VaryingModelOf" : "ModelOf";
+  std::string model = amalgamate({has_lengths ? "runtime_stub/host/tamp_varying_model.h" : "runtime_stub/host/tamp_model.h"}, done).rest;
   split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");
   for (const std::string& line : includes) w.verbatim(line);
@@ -32,16 +70,23 @@ void emit_class(SourceWriter& w, const std::string& name) {
   w.line("using Context = {}_context;", name);
   for (const char* function : {"create", "run", "run_dlpack", "status", "message", "destroy", "info", "input_index", "output_index"})
     w.line("static constexpr auto {0} = &{1}_{0};", function, name);
+  if (has_lengths) {
+    w.line("using Lengths = {}_lengths;", name);
+    for (const char* function : {"run_at", "input_shape", "output_shape", "lengths_info"})
+      w.line("static constexpr auto {0} = &{1}_{0};", function, name);
+  }
   w.close(";");
   w.blank();
   w.line("#if defined(__cpp_lib_span)");
   for (const char* type : {"Input", "Output", "NamedInput", "NamedOutput"}) w.line("using tamp_cpp::{};", type);
   w.line("#endif");
   w.blank();
-  w.line("// model.run({{input}}, {{output}}, stream), check(), info(): see ModelOf above. Can be moved.");
-  w.open("class Model : public tamp_cpp::ModelOf<Api>");
+  if (has_lengths) w.line("using Lengths = {}_lengths;", name);
+  w.line("// model.run({{input}}, {{output}}, {}stream), check(), info(): see {} above. Can be moved.", has_lengths ? "lengths, " : "",
+         base);
+  w.open(fmt::format("class Model : public tamp_cpp::{}<Api>", base));
   w.line("public:");
-  w.line("using ModelOf::ModelOf;");
+  w.line("using {0}::{0};", base);
   w.close(";");
   w.blank();
   w.line("}}  // namespace {}", name);
@@ -58,6 +103,13 @@ std::string build_line(const Plan& plan) {
   return fmt::format("nvcc -std=c++20 -O3 -arch={} main.cpp {}.cu", arch, plan.options.name);
 }
 
+std::vector<std::string> length_members(const Graph& graph) {
+  Names names;
+  std::vector<std::string> members;
+  for (const Length& length : graph.lengths) members.push_back(names.unique(length.name));
+  return members;
+}
+
 std::string header_text(const Plan& plan) {
   const std::string& name = plan.options.name;
   const Graph& graph = plan.program.graph;
@@ -71,10 +123,11 @@ std::string header_text(const Plan& plan) {
     w.line("   Of outputs[{}] as many entries along dimension {} are valid as outputs[{}] says; what is behind them is padding.",
            padded.output, padded.axis, padded.count);
   }
-  const std::vector<int64_t> kept = inputs_for_outputs(graph);
+  const std::vector<int64_t>& kept = plan.in_place;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] >= 0) w.line("   outputs[{}] may be inputs[{}]: then it stays in place, and only what changes is stored.", i, kept[i]);
   }
+  if (plan.has_lengths()) describe_lengths(w, plan.program);
   w.blank();
   w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues {} on the stream: it may be", name,
          plan.program.launches ? fmt::format("{} kernels", plan.program.launches->size()) : "one kernel");
@@ -90,6 +143,7 @@ std::string header_text(const Plan& plan) {
   w.blank();
   std::set<std::string> done;
   w.verbatim(amalgamate({"runtime_stub/host/tamp_api.h"}, done).rest);
+  if (plan.has_lengths()) w.verbatim(amalgamate({"runtime_stub/host/tamp_lengths.h"}, done).rest);
   w.line("#ifdef __cplusplus");
   w.line("extern \"C\" {{");
   w.line("#endif");
@@ -123,6 +177,7 @@ std::string header_text(const Plan& plan) {
   w.line("int {}_output_index(const char* name);", name);
   w.line("/* What the program is: version, vDevice, precision, inputs and outputs. */");
   w.line("const tamp_info* {}_info(void);", name);
+  if (plan.has_lengths()) declare_lengths(w, name, graph);
   w.line("#if defined(TAMP_TRACE) /* a build for looking inside: time stamps of the last run, see the end of {}.cu */", name);
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions);", name);
   w.line("#endif");
@@ -131,7 +186,7 @@ std::string header_text(const Plan& plan) {
   w.line("}}");
   w.line("#endif");
   w.blank();
-  emit_class(w, name);
+  emit_class(w, name, plan.has_lengths());
   w.blank();
   w.line("#endif");
   return w.str();

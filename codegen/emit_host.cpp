@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "codegen/emit.h"
-#include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "compiler/support/version.h"
@@ -114,16 +113,13 @@ void emit_kernel_facts(SourceWriter& w, const Plan& plan) {
 
 int compute_capability(const ShapedVDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
 
-void emit_host(SourceWriter& w, const Plan& plan) {
+namespace {
+
+// Tables and model() of one program.
+void emit_model(SourceWriter& w, const Plan& plan) {
   const std::string& name = plan.options.name;
   const Graph& graph = plan.program.graph;
   const std::vector<Loop>& loops = graph.loops;
-  w.section("host");
-  emit_port_tables(w, "Input", graph, graph.inputs);
-  emit_port_tables(w, "Output", graph, graph.outputs);
-  w.line("constexpr int kInPlace[] = {{{}}};  // for each output the input whose memory it may take, or -1",
-         graph.outputs.empty() ? "-1" : fmt::format("{}", fmt::join(inputs_for_outputs(graph), ", ")));
-  emit_info(w, plan);
   if (plan.program.launches)
     emit_phase_kernels(w, plan);
   else
@@ -158,16 +154,129 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.close(";");
   w.line("return instance;");
   w.close();
+}
+
+// What runtime_stub/host/lengths.h calls an axis: which port, dimension and length, and the extent's numbers.
+void emit_axes(SourceWriter& w, const std::string& kind, const std::vector<LengthAxes>& axes) {
+  w.open(fmt::format("const tamp_axis k{}Axes[] =", kind));
+  size_t count = 0;
+  for (size_t port = 0; port < axes.size(); ++port) {
+    for (const LengthAxis& axis : axes[port]) {
+      const Extent& e = axis.extent;
+      w.line("{{{}, {}, {}, {}, {}, {}}},", port, axis.dim, e.length, e.times, e.plus, e.over);
+      ++count;
+    }
+  }
+  if (count == 0) w.line("{{}}");
+  w.close(";");
+  w.line("constexpr int k{}AxisCount = {};", kind, count);
+}
+
+// The extents that a program's kernel is told.
+void emit_extent_table(SourceWriter& w, const RProgram& program, const Graph& whole) {
+  std::vector<std::string> texts;
+  for (const Extent& e : program.extents) {
+    const std::string& name = program.graph.lengths.at(static_cast<size_t>(e.length)).name;
+    texts.push_back(fmt::format("{{{}, {}, {}, {}}}", length_named(whole, name), e.times, e.plus, e.over));
+  }
+  w.line("const tamp_host::Extent kExtents[] = {{{}}};", texts.empty() ? "{}" : join(texts, ", "));
+}
+
+void emit_lengths(SourceWriter& w, const Plan& plan) {
+  const Graph& graph = plan.program.graph;
+  w.blank();
+  w.open("const tamp_length kLengths[] =");
+  for (const Length& length : graph.lengths) w.line("{{\"{}\", {}, {}}},", c_string(length.name), length.smallest, length.largest);
+  w.close(";");
+  emit_axes(w, "Input", graph.input_axes);
+  emit_axes(w, "Output", graph.output_axes);
+  std::vector<std::string> largest, buckets;
+  const size_t length = bucket_length(plan.program);
+  const auto add = [&](const Plan& bucket) {
+    const std::string space = bucket.space.empty() ? "" : bucket.space + "::";
+    largest.push_back(std::to_string(bucket_largest(bucket.program, graph.lengths[length].name)));
+    buckets.push_back(fmt::format("{{&{0}model(), {0}kExtents, {1}}}", space, bucket.program.extents.size()));
+  };
+  for (const Plan& smaller : plan.smaller) add(smaller);
+  add(plan);
+  w.line("const int64_t kBuckets[] = {{{}}};  // the largest value of each program", join(largest, ", "));
+  w.line(
+      "const tamp_lengths kLengthsInfo = {{{}, kInputAxisCount, kOutputAxisCount, kLengths, kInputAxes, kOutputAxes, {}, {}, kBuckets}};",
+      graph.lengths.size(), buckets.size(), length);
+  w.open("inline const tamp_host::Buckets& buckets()");
+  w.open("static const tamp_host::Bucket programs[] =");
+  for (const std::string& bucket : buckets) w.line("{},", bucket);
+  w.close(";");
+  w.line("static const tamp_host::Buckets instance = {{&kLengthsInfo, programs}};");
+  w.line("return instance;");
+  w.close();
+}
+
+// The functions of NAME.h that only programs with lengths have.
+void emit_length_functions(SourceWriter& w, const Plan& plan) {
+  const std::string& name = plan.options.name;
+  std::vector<std::string> values;
+  for (const std::string& member : length_members(plan.program.graph)) values.push_back("lengths->" + member);
+  const std::string begin = fmt::format("const int64_t values[] = {{{}}};", join(values, ", "));
+  w.open(fmt::format(
+      "tamp_status {0}_run_at({0}_context* context, const {0}_lengths* lengths, const void* const* inputs, void* const* outputs, "
+      "cudaStream_t stream)",
+      name));
+  w.line("if (lengths == nullptr) return detail_of_{0}::run(context, inputs, outputs, stream);", name);
+  w.text(begin);
+  w.line("return detail_of_{0}::run_at(context, values, inputs, outputs, stream);", name);
+  w.close();
+  for (const char* kind : {"Input", "Output"}) {
+    const bool is_input = kind[0] == 'I';
+    w.open(fmt::format("tamp_status {0}_{1}_shape(int index, const {0}_lengths* lengths, int64_t* shape)", name,
+                       is_input ? "input" : "output"));
+    const std::string call = fmt::format(
+        "return detail_of_{0}::shape_at({0}_detail::kLengthsInfo, {0}_detail::k{1}s, {2}, {0}_detail::k{1}Axes, "
+        "{0}_detail::k{1}AxisCount, index, ",
+        name, kind, (is_input ? plan.program.graph.inputs : plan.program.graph.outputs).size());
+    w.line("if (lengths == nullptr) {}nullptr, shape);", call);
+    w.text(begin);
+    w.line("{}values, shape);", call);
+    w.close();
+  }
+  w.line("const tamp_lengths* {0}_lengths_info(void) {{ return &{0}_detail::kLengthsInfo; }}", name);
+}
+
+}  // namespace
+
+void emit_host(SourceWriter& w, const Plan& plan) {
+  const std::string& name = plan.options.name;
+  const Graph& graph = plan.program.graph;
+  const bool has_lengths = plan.has_lengths();
+  w.section("host");
+  emit_port_tables(w, "Input", graph, graph.inputs);
+  emit_port_tables(w, "Output", graph, graph.outputs);
+  w.line("constexpr int kInPlace[] = {{{}}};  // for each output the input whose memory it may take, or -1",
+         graph.outputs.empty() ? "-1" : fmt::format("{}", fmt::join(plan.in_place, ", ")));
+  emit_info(w, plan);
+  for (const Plan& smaller : plan.smaller) {
+    w.line("namespace {} {{", smaller.space);
+    emit_model(w, smaller);
+    emit_extent_table(w, smaller.program, graph);
+    w.line("}}  // namespace {}", smaller.space);
+  }
+  if (!plan.space.empty()) w.line("namespace {} {{", plan.space);
+  emit_model(w, plan);
+  if (has_lengths) emit_extent_table(w, plan.program, graph);
+  if (!plan.space.empty()) w.line("}}  // namespace {}", plan.space);
+  if (has_lengths) emit_lengths(w, plan);
   w.blank();
   w.line("}}  // namespace {}_detail", name);
   w.blank();
   w.line("namespace detail_of_{0} = {0}_detail::tamp_host;", name);
-  w.line("struct {0}_context : detail_of_{0}::Instance {{}};", name);
+  const char* const context = has_lengths ? "Varying" : "Instance";
+  w.line("struct {0}_context : detail_of_{0}::{1} {{}};", name, context);
   w.blank();
   w.open("extern \"C\"");
   w.open(fmt::format("tamp_status {0}_create(const tamp_options* options, {0}_context** out)", name));
-  w.line("detail_of_{0}::Instance* instance = nullptr;", name);
-  w.line("const tamp_status status = detail_of_{0}::create({0}_detail::model(), options, out == nullptr ? nullptr : &instance);", name);
+  w.line("detail_of_{0}::{1}* instance = nullptr;", name, context);
+  w.line("const tamp_status status = detail_of_{0}::create({0}_detail::{1}(), options, out == nullptr ? nullptr : &instance);", name,
+         has_lengths ? "buckets" : "model");
   w.line("if (out != nullptr) *out = static_cast<{}_context*>(instance);", name);
   w.line("return status;");
   w.close();
@@ -191,12 +300,14 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("int {0}_output_index(const char* name) {{ return detail_of_{0}::index_of({0}_detail::kOutputs, {1}, name); }}", name,
          graph.outputs.size());
   w.line("const tamp_info* {0}_info(void) {{ return &{0}_detail::kInfo; }}", name);
+  if (has_lengths) emit_length_functions(w, plan);
   w.line("#if defined(TAMP_TRACE)");
   w.line("// Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.");
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions) {{", name);
   w.line("  *columns = {}_detail::rk::kTraceColumns;", name);
-  w.line("  *instructions = context->model->instructions;");
-  w.line("  return context->trace;");
+  const char* const instance = has_lengths ? "context->last->instance" : "context";
+  w.line("  *instructions = {}->model->instructions;", instance);
+  w.line("  return {}->trace;", instance);
   w.line("}}");
   w.line("#endif");
   w.close("  // extern \"C\"");

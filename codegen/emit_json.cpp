@@ -10,7 +10,6 @@
 #include "codegen/emit.h"
 #include "compiler/ir/flops.h"
 #include "compiler/ir/fused.h"
-#include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "compiler/support/version.h"
@@ -20,24 +19,31 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports) {
+ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports, const std::vector<LengthAxes>& axes) {
   ordered_json out = ordered_json::array();
   for (const TensorId id : ports) {
     const Tensor& tensor = graph.tensor(id);
     out.push_back({{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}});
+    if (axes.empty()) continue;
+    ordered_json& varying = out.back()["axes"] = ordered_json::array();
+    for (const LengthAxis& axis : axes[out.size() - 1]) {
+      const Extent& e = axis.extent;
+      varying.push_back({{"dim", axis.dim}, {"length", e.length}, {"times", e.times}, {"plus", e.plus}, {"over", e.over}});
+    }
   }
   return out;
 }
 
 // The outputs. A padded output has the name and axis of the output that counts its valid entries; one that may stay in place, its input.
-ordered_json outputs_json(const Graph& graph) {
-  ordered_json out = ports_json(graph, graph.outputs);
+ordered_json outputs_json(const Plan& plan) {
+  const Graph& graph = plan.program.graph;
+  ordered_json out = ports_json(graph, graph.outputs, graph.output_axes);
   for (const PaddedOutput& padded : graph.padded) {
     ordered_json& port = out[static_cast<size_t>(padded.output)];
     port["count"] = padded.count;
     port["count_axis"] = padded.axis;
   }
-  const std::vector<int64_t> kept = inputs_for_outputs(graph);
+  const std::vector<int64_t>& kept = plan.in_place;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] >= 0) out[i]["in_place"] = kept[i];
   }
@@ -52,7 +58,7 @@ struct Use {
 
 std::vector<Use> uses_of_lanes(const Plan& plan) {
   const RProgram& program = plan.program;
-  const auto& planned = plan.options.planned;
+  const auto& planned = plan.facts.planned;
   std::vector<Use> uses(program.graph.rops.size());
   for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
     for (size_t i = 0; i < program.lanes[veu].size(); ++i) {
@@ -135,7 +141,7 @@ ordered_json numbers_json(const std::vector<ROperatorId>& rops) {
 ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
   const RProgram& program = plan.program;
   const std::vector<Use> uses = uses_of_lanes(plan);
-  const auto& producers = plan.options.producers;
+  const auto& producers = plan.facts.producers;
   ordered_json out = ordered_json::array();
   for (size_t i = 0; i < program.graph.rops.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
@@ -162,7 +168,7 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
                    {"flops", rkernel.phases.empty() ? 0 : flops_of(program.graph, rop)},
                    {"bytes", moved.activations},
                    {"weight_bytes", moved.weights}});
-    if (!plan.options.signatures.empty()) out.back()["signature"] = plan.options.signatures[i];
+    if (!plan.facts.signatures.empty()) out.back()["signature"] = plan.facts.signatures[i];
   }
   return out;
 }
@@ -205,7 +211,7 @@ ordered_json arena_json(const RProgram& program) {
 // Per lane: begin and end of each of its instructions, in nanoseconds.
 ordered_json planned_json(const Plan& plan) {
   ordered_json out = ordered_json::array();
-  for (const auto& lane : plan.options.planned) {
+  for (const auto& lane : plan.facts.planned) {
     ordered_json times = ordered_json::array();
     for (const PlannedSpan& span : lane) {
       times.push_back(std::llround(span.begin_us * 1e3));
@@ -242,12 +248,10 @@ std::string text_of(const ordered_json& object) {
   return object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
-std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
+ordered_json program_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
   const RProgram& program = plan.program;
-  TAMP_CHECK(plan.options.producers.empty() || plan.options.producers.size() == program.rkernels.size(), "producers of another rProgram");
-  TAMP_CHECK(plan.options.planned.empty() || plan.options.planned.size() == program.lanes.size(), "planned times of another rProgram");
+  TAMP_CHECK(plan.facts.producers.empty() || plan.facts.producers.size() == program.rkernels.size(), "producers of another rProgram");
+  TAMP_CHECK(plan.facts.planned.empty() || plan.facts.planned.size() == program.lanes.size(), "planned times of another rProgram");
   const ShapedVDevice& d = program.vdevice;
   ordered_json events = ordered_json::array();
   int64_t waits = 0;
@@ -275,8 +279,8 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"structure", fmt::format("{:016x}", plan.structure)},
       {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
       {"embedded_weights", plan.options.embed_weights},
-      {"inputs", ports_json(program.graph, program.graph.inputs)},
-      {"outputs", outputs_json(program.graph)},
+      {"inputs", ports_json(program.graph, program.graph.inputs, program.graph.input_axes)},
+      {"outputs", outputs_json(plan)},
       {"waits", waits},
       {"rops", rops_json(plan, lines)},
       {"events", events},
@@ -286,7 +290,20 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"arena", arena_json(program)},
       {"launches", launches_json(program)},
   };
-  if (!plan.options.schedule.empty()) out["schedule"] = ordered_json::parse(plan.options.schedule);
+  if (!plan.facts.schedule.empty()) out["schedule"] = ordered_json::parse(plan.facts.schedule);
+  if (plan.has_lengths()) {
+    ordered_json& lengths = out["lengths"] = ordered_json::array();
+    for (const Length& length : program.graph.lengths)
+      lengths.push_back({{"name", length.name}, {"smallest", length.smallest}, {"largest", length.largest}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
+  ordered_json out = program_json(plan, lines, files);
+  for (size_t b = 0; b < plan.smaller.size(); ++b) out["smaller"].push_back(program_json(plan.smaller[b], lines.smaller[b], {}));
   return text_of(out);
 }
 

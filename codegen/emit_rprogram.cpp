@@ -284,14 +284,14 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
-namespace {
-
 std::string extent_text(const Graph& graph, const Extent& e) {
   std::string text = graph.lengths[static_cast<size_t>(e.length)].name;
   if (e.times != 1) text = fmt::format("{} * {}", e.times, text);
   if (e.plus != 0) text += fmt::format(" {} {}", e.plus < 0 ? '-' : '+', std::abs(e.plus));
   return e.over == 1 ? text : fmt::format("({}) / {}", text, e.over);
 }
+
+namespace {
 
 // Calls f(what offsetof names of a body's arguments, arg) for each number of run time.
 void for_each_extent(const std::string& path, const ArgValue& value, const std::function<void(const std::string&, const ExtentArg&)>& f) {
@@ -458,7 +458,7 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
   w.open("struct Program");
-  w.line("using Veu = {}_detail::Veu;", plan.options.name);
+  w.line("using Veu = {}::Veu;", plan.scope());
   w.line("static constexpr bool kOverInputs = {};", plan.has_over_inputs);
   w.line("template <class Task>");
   w.open("static RK_INLINE void run(uint32_t body, const Task& task)");

@@ -43,9 +43,10 @@ bool in_reserved_family(const std::string& name) {
 
 std::string safe_name(const std::string& wanted) {
   // The suffixes of the model's C functions: sem.onnx would otherwise declare sem_destroy, which POSIX has.
-  static constexpr std::array<std::string_view, 13> kSuffixes = {"",         "_create",  "_run",     "_run_dlpack",  "_status",
-                                                                 "_message", "_destroy", "_context", "_input_count", "_output_count",
-                                                                 "_inputs",  "_outputs", "_info"};
+  static constexpr std::array<std::string_view, 18> kSuffixes = {
+      "",         "_create",  "_run",          "_run_dlpack",   "_status",      "_message",
+      "_destroy", "_context", "_input_count",  "_output_count", "_inputs",      "_outputs",
+      "_info",    "_lengths", "_lengths_info", "_run_at",       "_input_shape", "_output_shape"};
   const std::set<std::string> reserved = reserved_names();
   const std::string name = identifier(wanted);
   const auto clashes = [&](std::string_view suffix) { return reserved.contains(name + std::string(suffix)); };

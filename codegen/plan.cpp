@@ -5,6 +5,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/weights.h"
+#include "compiler/ir/in_place.h"
 #include "compiler/ir/over_inputs.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -20,6 +21,10 @@ void refuse_too_large(const RProgram& program, size_t records) {
                                   records, program.events.size(), kLimit));
   }
   const size_t ports = program.graph.inputs.size() + program.graph.outputs.size();
+  const size_t extents = program.extents.size();
+  if (ports + extents > static_cast<size_t>(rk::kMaxPorts) && extents > 0)
+    throw unsupported(fmt::format("{}: {} inputs and outputs, and {} extents of run time; supported: up to {} together",
+                                  printable(program.graph.name), ports, extents, rk::kMaxPorts));
   if (ports > static_cast<size_t>(rk::kMaxPorts))
     throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to {}", printable(program.graph.name), ports, rk::kMaxPorts));
 }
@@ -39,8 +44,16 @@ bool is_over_inputs(const Plan& plan, size_t record) {
   return !plan.program.launches && tamp::is_over_inputs(plan.phase(record).work_bytes, plan.program.vdevice);
 }
 
-Plan make_plan(const RProgram& program, const EmitOptions& options) {
-  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false, 0, false, false};
+namespace {
+
+const ProgramFacts& facts_of(const EmitOptions& options, size_t which) {
+  static const ProgramFacts none;
+  return options.facts.empty() ? none : options.facts.at(which);
+}
+
+// All but weights and structure.
+Plan plan_of(const RProgram& program, const EmitOptions& options, size_t which) {
+  Plan plan{.program = program, .options = options, .facts = facts_of(options, which), .records = name_records(program)};
   refuse_too_large(program, plan.records.size());
 
   size_t rows = 0;
@@ -81,6 +94,49 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     else
       plan.blob_of_record[plan.first_record[blob.rop.index()] + static_cast<size_t>(blob.phase)].push_back(static_cast<int64_t>(b));
   }
+  return plan;
+}
+
+}  // namespace
+
+size_t bucket_length(const RProgram& program) {
+  const std::vector<Length>& lengths = program.graph.lengths;
+  for (size_t i = 0; i < lengths.size() && !program.smaller.empty(); ++i) {
+    if (bucket_largest(program.smaller[0], lengths[i].name) != lengths[i].largest) return i;
+  }
+  return 0;
+}
+
+int64_t bucket_largest(const RProgram& bucket, const std::string& name) {
+  return bucket.graph.lengths.at(static_cast<size_t>(length_named(bucket.graph, name))).largest;
+}
+
+std::vector<std::string> bucket_texts(const RProgram& program) {
+  std::vector<std::string> texts;
+  if (program.smaller.empty()) return texts;
+  const auto add = [&](const RProgram& bucket) {
+    const std::string& name = program.graph.lengths.at(bucket_length(program)).name;
+    texts.push_back(fmt::format("{} up to {}, estimated {:.1f} us", comment(name), bucket_largest(bucket, name), bucket.estimated_us));
+  };
+  for (const RProgram& smaller : program.smaller) add(smaller);
+  add(program);
+  return texts;
+}
+
+Plan make_plan(const RProgram& program, const EmitOptions& options) {
+  Plan plan = plan_of(program, options, 0);
+  const auto space_of = [&](const RProgram& bucket) {
+    return fmt::format("up_to_{}", bucket_largest(bucket, program.graph.lengths.at(bucket_length(program)).name));
+  };
+  plan.in_place = inputs_for_outputs(program.graph);
+  for (const RProgram& smaller : program.smaller) {
+    plan.smaller.push_back(plan_of(smaller, options, plan.smaller.size() + 1));
+    const std::vector<int64_t> kept = inputs_for_outputs(smaller.graph);
+    for (size_t o = 0; o < kept.size(); ++o) plan.in_place[o] = kept[o] == plan.in_place[o] ? kept[o] : -1;
+    plan.smaller.back().space = space_of(smaller);
+  }
+  for (Plan& smaller : plan.smaller) smaller.in_place = plan.in_place;
+  if (!plan.smaller.empty()) plan.space = space_of(program);
   plan.weights = gather_weights(program);
   plan.weights_hash = hash_of(plan.weights);
   plan.structure = structure_of(plan);

@@ -21,24 +21,33 @@ constexpr std::string_view kMagic = "tampWT02";
 
 Bytes gather_weights(const RProgram& program) {
   Bytes data(static_cast<size_t>(program.weight_bytes));
-  std::vector<bool> is_first;          // of those that lie there
+  struct Part {
+    const RProgram& program;
+    const WeightBlob& blob;
+    bool is_first;  // of those that lie there
+  };
+  std::vector<Part> parts;
   std::map<int64_t, int64_t> written;  // begin, end; the verifier proved that places are apart or the same
-  for (const WeightBlob& blob : program.weights) {
-    TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
-    is_first.push_back(written.emplace(blob.offset, blob.offset + blob.bytes).second);
-  }
+  const auto list = [&](const RProgram& of) {
+    for (const WeightBlob& blob : of.weights) {
+      TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
+      parts.push_back({of, blob, written.emplace(blob.offset, blob.offset + blob.bytes).second});
+    }
+  };
+  list(program);
+  for (const RProgram& smaller : program.smaller) list(smaller);
   // The first blob of a place is written, then the others of the place are compared with it.
   for (const bool writes : {true, false}) {
-    in_parallel(program.weights.size(), processor_count(), [&](size_t b) {
-      if (is_first[b] != writes) return;
-      const WeightBlob& blob = program.weights[b];
+    in_parallel(parts.size(), processor_count(), [&](size_t p) {
+      const auto& [of, blob, is_first] = parts[p];
+      if (is_first != writes) return;
       Bytes packed;
       const Bytes* source = &packed;
       if (blob.constant.valid()) {
-        source = program.graph.tensor(blob.constant).data.get();
+        source = of.graph.tensor(blob.constant).data.get();
       } else {
-        const RKernel& rkernel = program.rkernels[blob.rop.index()];
-        packed = kernels::family(rkernel.family).pack(program.graph, program.graph.rop(blob.rop), rkernel, blob.phase);
+        const RKernel& rkernel = of.rkernels[blob.rop.index()];
+        packed = kernels::family(rkernel.family).pack(of.graph, of.graph.rop(blob.rop), rkernel, blob.phase);
       }
       TAMP_CHECK(static_cast<int64_t>(source->size()) == blob.bytes, "size of weights '" + blob.name + "'");
       std::byte* const place = data.data() + blob.offset;

@@ -23,6 +23,7 @@
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/tidy/widen_halves.h"
 #include "compiler/passes/tidy/without_quantisation.h"
+#include "compiler/schedule/buckets.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
 #include "compiler/shape/estimators.h"
@@ -284,9 +285,10 @@ Merger merger_of(const Graph& unplaced, std::function<Graph(Graph unplaced)> pla
           }};
 }
 
-Compiled compile(const std::string& model_path, const CompileOptions& options) {
+namespace {
+
+Compiled compile_one(const std::string& model_path, const CompileOptions& options, const select::Records& records) {
   Dump dump(options.dump_dir);
-  const select::Records records = read_records(options.records);
   Prepared prepared = prepare(model_path, options, dump);
   Compiled compiled;
   Graph graph = std::move(prepared.graph);
@@ -294,6 +296,114 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   log_choices(compiled.program, options.execution == schedule::Execution::persistent ? &records : nullptr);
   report_quantisation(prepared, compiled.program);
   compiled.source = std::move(prepared.source);
+  return compiled;
+}
+
+// The dimension with several buckets, and how the user called it; null if there is none.
+std::pair<std::string, const DimRange*> split_range(const CompileOptions& options) {
+  std::vector<std::pair<std::string, const DimRange*>> found;
+  for (const auto& [name, range] : options.ranges) {
+    if (range.buckets.size() > 1) found.emplace_back("--dim " + printable(name), &range);
+  }
+  if (options.batches && options.batches->buckets.size() > 1) found.emplace_back("--batch", &*options.batches);
+  if (found.empty()) return {};
+  if (found.size() > 1)
+    throw bad_input(fmt::format("{} and {} have several buckets each; supported: one dimension with several, others as SMALLEST:LARGEST",
+                                found[0].first, found[1].first));
+  return found[0];
+}
+
+// A dimension that has one value in this bucket is no length of its program yet, and becomes one, behind the others.
+void add_lengths(RProgram& program, const RProgram& largest, int64_t bucket) {
+  for (const Length& length : largest.graph.lengths) {
+    if (length_named(program.graph, length.name) < 0) program.graph.lengths.push_back({length.name, bucket, bucket});
+  }
+}
+
+// Error (not supported) if the ports of a bucket are not those of the largest, cut at the bucket's values.
+void require_ports(const char* kind, const RProgram& program, const RProgram& largest, const std::vector<TensorId>& ports,
+                   const std::vector<TensorId>& all, const std::vector<LengthAxes>& axes) {
+  TAMP_CHECK(ports.size() == all.size() && axes.size() == all.size(), "ports of a bucket");
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Tensor &own = program.graph.tensor(ports[i]), &of_all = largest.graph.tensor(all[i]);
+    Shape wanted = of_all.shape;
+    for (const LengthAxis& axis : axes[i]) {
+      const std::string& name = largest.graph.lengths[static_cast<size_t>(axis.extent.length)].name;
+      const int64_t value = program.graph.lengths[static_cast<size_t>(length_named(program.graph, name))].largest;
+      wanted[static_cast<size_t>(axis.dim)] = axis.extent.at(value);
+    }
+    if (own.dtype == of_all.dtype && own.shape == wanted) continue;
+    throw unsupported(fmt::format("{} '{}': is {}{} in one bucket, where {}{} was expected", kind, printable(of_all.name),
+                                  name_of(own.dtype), shape_text(own.shape), name_of(of_all.dtype), shape_text(wanted)));
+  }
+}
+
+}  // namespace
+
+Buckets buckets_of(const CompileOptions& options) {
+  const auto [name, range] = split_range(options);
+  if (range == nullptr) return {{options}, {}};
+  if (!options.schedule.empty() && options.schedule_text.empty())
+    throw bad_input(fmt::format("{}: several buckets are several programs, and a schedule is of one", name));
+  if (options.measure) throw bad_input(fmt::format("{}: --measure is for one program, not for several buckets", name));
+  Buckets buckets{{}, range->buckets};
+  int64_t smallest = range->smallest;
+  for (const int64_t largest : range->buckets) {
+    CompileOptions one = options;
+    if (!options.dump_dir.empty()) one.dump_dir = (std::filesystem::path(options.dump_dir) / fmt::format("up_to_{}", largest)).string();
+    // A bucket of one value is a program of fixed size, but for the largest: its ports say what varies in all.
+    const bool is_fixed = smallest == largest && largest != range->buckets.back();
+    if (range == (options.batches ? &*options.batches : nullptr)) {
+      one.batches = is_fixed ? std::nullopt : std::optional<DimRange>({smallest, {largest}});
+      one.batch = is_fixed ? largest : 0;
+    } else {
+      const std::string symbol = std::find_if(options.ranges.begin(), options.ranges.end(), [&, of = range](const auto& entry) {
+                                   return &entry.second == of;
+                                 })->first;
+      one.ranges.erase(symbol);
+      if (is_fixed)
+        one.dims[symbol] = largest;
+      else
+        one.ranges[symbol] = {smallest, {largest}};
+    }
+    buckets.options.push_back(std::move(one));
+    smallest = largest + 1;
+  }
+  return buckets;
+}
+
+RProgram join_buckets(std::vector<RProgram> programs, const std::vector<int64_t>& largest) {
+  RProgram whole = std::move(programs.back());
+  programs.pop_back();
+  if (programs.empty()) return whole;
+  Graph& graph = whole.graph;
+  for (size_t b = 0; b < programs.size(); ++b) {
+    RProgram& smaller = programs[b];
+    add_lengths(smaller, whole, largest[b]);
+    require_ports("input", smaller, whole, smaller.graph.inputs, graph.inputs, graph.input_axes);
+    require_ports("output", smaller, whole, smaller.graph.outputs, graph.outputs, graph.output_axes);
+  }
+  for (Length& length : graph.lengths)
+    length.smallest = programs[0].graph.lengths[static_cast<size_t>(length_named(programs[0].graph, length.name))].smallest;
+  whole.smaller = std::move(programs);
+  schedule::share_memory(whole);
+  require_proof(whole);
+  for (const RProgram& smaller : whole.smaller) require_proof(smaller);
+  if (const std::vector<std::string> violations = schedule::verify_apart(whole); !violations.empty())
+    throw InternalError(fmt::format("the verifier refuses the programs together; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
+  return whole;
+}
+
+Compiled compile(const std::string& model_path, const CompileOptions& options) {
+  const select::Records records = read_records(options.records);
+  const Buckets buckets = buckets_of(options);
+  std::vector<RProgram> programs;
+  Compiled compiled;
+  for (const CompileOptions& one : buckets.options) {
+    compiled = compile_one(model_path, one, records);
+    programs.push_back(std::move(compiled.program));
+  }
+  compiled.program = join_buckets(std::move(programs), buckets.largest);
   return compiled;
 }
 

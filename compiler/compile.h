@@ -46,12 +46,23 @@ struct CompileOptions {
 };
 
 struct Compiled {
-  Graph source;  // as read, before any pass: the reference for --check
+  Graph source;  // as read, before any pass: the reference for --check; of the largest bucket
   RProgram program;
 };
 
 // Error as in read_onnx, schedule::schedule and parse; InternalError if the verifier refuses the result.
 Compiled compile(const std::string& model_path, const CompileOptions& options);
+
+// Of options with several buckets: the options of each bucket's program, ascending, and the largest value of each. Else the options alone.
+// Error (bad input) if more than one dimension has several, or the options are of one program.
+struct Buckets {
+  std::vector<CompileOptions> options;
+  std::vector<int64_t> largest;
+};
+Buckets buckets_of(const CompileOptions& options);
+
+// The program of all buckets (RProgram::smaller) from that of each, ascending, as `plan` makes it. Verifies what they share.
+RProgram join_buckets(std::vector<RProgram> programs, const std::vector<int64_t>& largest);
 
 // compile() in two steps, for callers that want several rPrograms of one model. `plan` verifies its result as compile() does; it reads no
 // files and ignores CompileOptions::records.

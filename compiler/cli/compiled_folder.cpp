@@ -209,13 +209,15 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
 }
 
 void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
-  options.producers = schedule::find_dependencies(program.graph).producers;
+  codegen::ProgramFacts& facts = options.facts.emplace_back();
+  facts.producers = schedule::find_dependencies(program.graph).producers;
   for (const auto& lane : schedule::timeline(program).lanes) {
-    auto& spans = options.planned.emplace_back();
+    auto& spans = facts.planned.emplace_back();
     for (const schedule::Span& span : lane) spans.push_back({span.begin_us, span.end_us});
   }
-  for (const ROperator& rop : program.graph.rops) options.signatures.push_back(select::signature(program.graph, rop));
-  if (options.origin) options.schedule = schedule::schedule_text(program, options.origin->batch);
+  for (const ROperator& rop : program.graph.rops) facts.signatures.push_back(select::signature(program.graph, rop));
+  if (options.origin) facts.schedule = schedule::schedule_text(program, options.origin->batch);
+  for (const RProgram& smaller : program.smaller) add_schedule(smaller, options);
 }
 
 namespace {

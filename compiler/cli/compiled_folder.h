@@ -65,7 +65,7 @@ CompiledFolder read_rprogram(const nlohmann::json& rprogram);
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
 
-// Adds the schedule's facts: EmitOptions::planned, ::producers, and all that `tamp weights` needs to make the program again.
+// Adds the schedules' facts, EmitOptions::facts.
 void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
 // The record about the model at `path`, which was read as `source`.

@@ -6,6 +6,13 @@
 
 namespace tamp {
 
+int64_t length_named(const Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.lengths.size(); ++i) {
+    if (graph.lengths[i].name == name) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
 TensorId add_tensor(Graph& graph, Tensor tensor) {
   graph.tensors.push_back(std::move(tensor));
   return TensorId(static_cast<int64_t>(graph.tensors.size()) - 1);

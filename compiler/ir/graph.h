@@ -71,6 +71,8 @@ struct Graph {
   const ROperator& rop(ROperatorId id) const { return rops[id.index()]; }
 };
 
+int64_t length_named(const Graph& graph, const std::string& name);  // the length of that name, or -1
+
 TensorId add_tensor(Graph& graph, Tensor tensor);
 TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data);
 TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values);

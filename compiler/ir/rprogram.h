@@ -101,6 +101,9 @@ struct RProgram {
   double estimated_us = 0;
   double weights_in_l2 = kFewWeightsInL2;  // the share of L2 in which weights shall stay from one inference to the next
   bool veus_by_sm = false;                 // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
+  // Programs of the buckets below this one's, ascending: the same network up to smaller values of one of its lengths. All are in one arena,
+  // and their weights in one file (schedule/buckets.h).
+  std::vector<RProgram> smaller;
 };
 
 // Summary, one line per rOperator, the lanes in short. (schedule::verify proves that a rProgram is right.)

@@ -18,6 +18,7 @@ void plan_memory(RProgram& program, bool share = true);
 int64_t unshared_bytes(const RProgram& program);
 
 // Fills RProgram::weights and ::weight_bytes: first constants that a body reads in their own layout, then the data that the families pack.
-void list_weights(RProgram& program, const select::Families& families);
+// Several programs get one file, of that many bytes.
+void list_weights(const std::vector<RProgram*>& programs, const select::Families& families);
 
 }  // namespace tamp::schedule

@@ -107,7 +107,7 @@ void complete(RProgram& program, Plan plan, const ScheduleOptions& options, cons
   if (options.execution == Execution::persistent) choose_words(program);
   set_guards(program, families);
   plan_memory(program, options.share_memory);
-  list_weights(program, families);
+  list_weights({&program}, families);
   if (options.execution == Execution::graph) program.launches = launches_of(program, stages);
 }
 

@@ -293,7 +293,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
   if (!program.launches) choose_words(program);
   set_guards(program, families);
   plan_memory(program, options.share_memory);
-  list_weights(program, families);
+  list_weights({&program}, families);
   std::vector<std::string> violations = verify(program, 8, families);
   if (violations.empty() && program.launches) violations = verify_launches(program, 8, families);
   if (!violations.empty()) reader.fail("the verifier refuses it: " + join(violations, "; "));

@@ -40,10 +40,10 @@ std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*
 
 // Gives every blob its offset; equal blobs get the same.
 struct WeightsFile {
-  RProgram& program;
+  int64_t file_bytes = 0;
   std::map<size_t, std::vector<std::pair<std::shared_ptr<const Bytes>, int64_t>>> by_hash{};
 
-  void append(WeightBlob blob, std::shared_ptr<const Bytes> bytes) {
+  void append(RProgram& program, WeightBlob blob, std::shared_ptr<const Bytes> bytes) {
     blob.bytes = static_cast<int64_t>(bytes->size());
     auto& equals = by_hash[std::hash<std::string_view>{}(view(*bytes))];
     for (const auto& [known, offset] : equals) {
@@ -52,20 +52,16 @@ struct WeightsFile {
       program.weights.push_back(std::move(blob));
       return;
     }
-    blob.offset = (program.weight_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    program.weight_bytes = blob.offset + blob.bytes;
+    blob.offset = (file_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    file_bytes = blob.offset + blob.bytes;
     equals.emplace_back(std::move(bytes), blob.offset);
     program.weights.push_back(std::move(blob));
   }
 };
 
-}  // namespace
-
-void list_weights(RProgram& program, const select::Families& families) {
+void list_weights_of(RProgram& program, const select::Families& families, WeightsFile& file) {
   const Graph& graph = program.graph;
   program.weights.clear();
-  program.weight_bytes = 0;
-  WeightsFile file{program};
   std::set<TensorId> listed;
   for (const RKernel& rkernel : program.rkernels) {
     std::vector<TensorId> constants;
@@ -76,7 +72,7 @@ void list_weights(RProgram& program, const select::Families& families) {
       if (!listed.insert(data).second) continue;
       const Tensor& tensor = graph.tensor(data);
       TAMP_CHECK(tensor.data != nullptr, "constant '" + tensor.name + "' has no data");
-      file.append({tensor.name, data, {}, 0, 0, 0}, tensor.data);
+      file.append(program, {tensor.name, data, {}, 0, 0, 0}, tensor.data);
     }
   }
   std::vector<WeightBlob> blobs;
@@ -97,9 +93,17 @@ void list_weights(RProgram& program, const select::Families& families) {
       packed[k] = std::make_shared<const Bytes>(select::family_of(families, rkernel).pack(graph, graph.rop(blob.rop), rkernel, blob.phase));
     });
     for (size_t k = 0; k < count; ++k) {
-      if (!packed[k]->empty()) file.append(std::move(blobs[begin + k]), std::move(packed[k]));
+      if (!packed[k]->empty()) file.append(program, std::move(blobs[begin + k]), std::move(packed[k]));
     }
   }
+}
+
+}  // namespace
+
+void list_weights(const std::vector<RProgram*>& programs, const select::Families& families) {
+  WeightsFile file;
+  for (RProgram* program : programs) list_weights_of(*program, families, file);
+  for (RProgram* program : programs) program->weight_bytes = file.file_bytes;
 }
 
 }  // namespace tamp::schedule
