@@ -16,6 +16,8 @@ namespace tamp::codegen {
 struct ModelOrigin {
   uint64_t content = 0;  // a hash
   std::map<std::string, int64_t> dims;
+  std::map<std::string, DimRange> ranges = {};  // dimensions that each run gives, and of --batch
+  std::optional<DimRange> batches = {};
   std::vector<std::string> frozen = {};  // inputs that were made constants
   int64_t batch = 0;                     // the batch that was asked for, or 0
   bool narrow_activations = true;        // CompileOptions'
@@ -48,6 +50,9 @@ struct EmitOptions {
   std::string invocation = {};             // the options that the user gave, for the banner
   std::vector<ProgramFacts> facts = {};    // of the program, then of RProgram::smaller; empty: not written
 };
+
+// "seq up to 64, estimated 12.3 us": each bucket's largest value and time, ascending; empty where there is one program.
+std::vector<std::string> bucket_texts(const RProgram& program);
 
 // The names of the files that emit() writes, which the program decides nothing about.
 std::vector<std::string> file_names(const EmitOptions& options);

@@ -51,9 +51,7 @@ struct Plan {
   size_t record_of(const RTask& rtask) const { return first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase); }
 };
 Plan make_plan(const RProgram& program, const EmitOptions& options);
-size_t bucket_length(const RProgram& program);                            // the length that the buckets are of; 0 if there is one program
-int64_t bucket_largest(const RProgram& bucket, const std::string& name);  // of the length of that name
-bool is_over_inputs(const Plan& plan, size_t record);                     // rk::Record::over_inputs
+bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
 
 // Instructions as rows of the table. A row has room for rk::kWaits Waits; an instruction with more gets extra rows ahead for the rest.
 using LaneRow = Instruction;
@@ -98,8 +96,6 @@ std::string header_text(const Plan& plan);
 std::string extent_text(const Graph& graph, const Extent& extent);  // "2 * seq", "(seq + 1) / 2"
 // Members of the struct NAME_lengths: legal forms of the lengths' names.
 std::vector<std::string> length_members(const Graph& graph);
-// "seq up to 64, estimated 12.3 us": each bucket's largest value and time, ascending; empty where there is one program.
-std::vector<std::string> bucket_texts(const RProgram& program);
 std::string cmake_text(const Plan& plan);
 // The text of NAME.rprogram.json; it lists `files`.
 std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);

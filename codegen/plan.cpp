@@ -99,18 +99,6 @@ Plan plan_of(const RProgram& program, const EmitOptions& options, size_t which) 
 
 }  // namespace
 
-size_t bucket_length(const RProgram& program) {
-  const std::vector<Length>& lengths = program.graph.lengths;
-  for (size_t i = 0; i < lengths.size() && !program.smaller.empty(); ++i) {
-    if (bucket_largest(program.smaller[0], lengths[i].name) != lengths[i].largest) return i;
-  }
-  return 0;
-}
-
-int64_t bucket_largest(const RProgram& bucket, const std::string& name) {
-  return bucket.graph.lengths.at(static_cast<size_t>(length_named(bucket.graph, name))).largest;
-}
-
 std::vector<std::string> bucket_texts(const RProgram& program) {
   std::vector<std::string> texts;
   if (program.smaller.empty()) return texts;

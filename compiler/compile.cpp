@@ -154,12 +154,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   if ((!options.ranges.empty() || options.batches) && options.execution == schedule::Execution::graph)
     throw unsupported("--execution graph: lengths of run time (--dim NAME=A:B, --batch A:B) need the persistent kernel");
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
-  prepared.source = frontend::read_onnx(model_path, {.dims = options.dims,
-                                                     .load_weights = true,
-                                                     .frozen = options.frozen,
-                                                     .batch = options.batch,
-                                                     .ranges = options.ranges,
-                                                     .batches = options.batches});
+  prepared.source = read_source(model_path, options);
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   refuse_loops(options, prepared.source, model_path);
@@ -253,6 +248,25 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
 }
 
 }  // namespace
+
+Graph read_source(const std::string& model_path, const CompileOptions& options) {
+  return frontend::read_onnx(model_path, {.dims = options.dims,
+                                          .load_weights = true,
+                                          .frozen = options.frozen,
+                                          .batch = options.batch,
+                                          .ranges = options.ranges,
+                                          .batches = options.batches});
+}
+
+CompileOptions at_values(CompileOptions options, const std::vector<int64_t>& values) {
+  size_t next = 0;
+  for (const auto& [name, range] : options.ranges) options.dims[name] = values.at(next++);
+  if (options.batches) options.batch = values.at(next++);
+  TAMP_CHECK(next == values.size(), "values of other lengths");
+  options.ranges.clear();
+  options.batches.reset();
+  return options;
+}
 
 select::Records read_records(const std::string& name) {
   if (name == "none") return {};

@@ -53,6 +53,11 @@ struct Compiled {
 // Error as in read_onnx, schedule::schedule and parse; InternalError if the verifier refuses the result.
 Compiled compile(const std::string& model_path, const CompileOptions& options);
 
+// The model as it is compiled; of several buckets, as the largest is.
+Graph read_source(const std::string& model_path, const CompileOptions& options);
+// The options of a program for one value of each length: first those of `ranges`, then that of `batches`.
+CompileOptions at_values(CompileOptions options, const std::vector<int64_t>& values);
+
 // Of options with several buckets: the options of each bucket's program, ascending, and the largest value of each. Else the options alone.
 // Error (bad input) if more than one dimension has several, or the options are of one program.
 struct Buckets {

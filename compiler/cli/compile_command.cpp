@@ -132,6 +132,12 @@ void print_as_json(const CompileArguments& arguments, const codegen::FileSizes& 
                             "arena_bytes", "weight_bytes", "structure", "inputs", "outputs", "waits"})
     out[field] = all.at(field);
   for (const char* list : {"rops", "launches"}) out[list] = all.at(list).size();
+  if (all.contains("lengths")) {
+    out["lengths"] = all["lengths"];
+    for (const auto& smaller : all.value("smaller", nlohmann::ordered_json::array()))
+      out["buckets"].push_back({{"lengths", smaller.at("lengths")}, {"estimated_us", smaller.at("estimated_us")}});
+    out["buckets"].push_back({{"lengths", all["lengths"]}, {"estimated_us", all["estimated_us"]}});
+  }
   for (const auto& [file, bytes] : sizes)
     files.push_back({{"path", (std::filesystem::path(arguments.output) / file).string()}, {"bytes", bytes}});
   out["files"] = files;
@@ -156,6 +162,19 @@ void require_folder(const std::string& option, const std::string& file, const st
   const fs::path folder = fs::weakly_canonical(folder_of(file)), made = fs::weakly_canonical(output);
   const bool lies_in = std::mismatch(folder.begin(), folder.end(), made.begin(), made.end()).first == folder.end();
   if (!lies_in) throw bad_input(fmt::format("{} {}: there is no folder {}", option, printable(file), printable(folder.string())));
+}
+
+// A bucket is worth a kernel of its own if its runs take less time than they would take in the next.
+void report_buckets(const RProgram& program) {
+  constexpr double kWorth = 0.95;
+  const std::vector<std::string> texts = codegen::bucket_texts(program);
+  for (size_t b = 0; b < texts.size(); ++b) {
+    spdlog::info("bucket: {}", texts[b]);
+    if (b + 1 == texts.size()) break;
+    const RProgram& next = b + 2 == texts.size() ? program : program.smaller[b + 1];
+    if (program.smaller[b].estimated_us > kWorth * next.estimated_us)
+      spdlog::warn("a bucket is not worth its code: {}; the next one: {}", texts[b], texts[b + 1]);
+  }
 }
 
 ExitCode compile_to_folder(CompileArguments arguments) {
@@ -184,7 +203,10 @@ ExitCode compile_to_folder(CompileArguments arguments) {
   }
   const std::string depfile = arguments.depfile.empty() ? "" : depfile_text(arguments, name);
   set_measure(arguments.options, {.model = arguments.model}, options);
+  if (!arguments.save_schedule.empty() && buckets_of(options).options.size() > 1)
+    throw bad_input("--save-schedule: several buckets are several programs, and a schedule is of one");
   const Compiled compiled = compile(arguments.model, options);
+  report_buckets(compiled.program);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
   emitting.invocation = options_text(arguments.options);
   add_schedule(compiled.program, emitting);
@@ -226,6 +248,8 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --vdevice a100 --precision fp32\n"
                                   "  tamp compile model.onnx -o model/ --dim batch=8 --dim sequence=128\n"
                                   "  tamp compile model.onnx -o model/ --batch 8\n"
+                                  "  tamp compile model.onnx -o model/ --dim sequence=1:512      (each run says which)\n"
+                                  "  tamp compile model.onnx -o model/ --dim sequence=16,64,512  (the same, with a program up to each)\n"
                                   "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
                                   "  tamp compile model.onnx -o model/ --policy list --save-schedule model.schedule.json\n"
                                   "  tamp compile model.onnx -o model/ --schedule model.schedule.json\n"

@@ -7,7 +7,6 @@
 
 #include "codegen/codegen.h"
 #include "compiler/cli/process.h"
-#include "compiler/frontend/onnx_reader.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/schedule_file.h"
@@ -46,6 +45,14 @@ std::vector<Port> read_ports(const json& ports) {
   for (const json& port : ports) {
     out.push_back({port.at("name"), parse_dtype(port.at("dtype")), port.at("shape").get<Shape>(), port.value("count", int64_t{-1}),
                    port.value("count_axis", int64_t{0}), port.value("in_place", int64_t{-1})});
+    for (const json& axis : port.value("axes", json::array())) {
+      LengthAxis& read = out.back().axes.emplace_back();
+      axis.at("dim").get_to(read.dim);
+      axis.at("length").get_to(read.extent.length);
+      axis.at("times").get_to(read.extent.times);
+      axis.at("plus").get_to(read.extent.plus);
+      axis.at("over").get_to(read.extent.over);
+    }
   }
   return out;
 }
@@ -95,11 +102,35 @@ void read_times(const json& planned_ns, std::vector<CompiledFolder::Lane>& lanes
   }
 }
 
+DimRange read_range(const json& object) {
+  DimRange range{object.at("smallest"), object.at("buckets").get<std::vector<int64_t>>()};
+  if (range.smallest < 1 || range.buckets.empty() || !std::is_sorted(range.buckets.begin(), range.buckets.end()) ||
+      range.smallest > range.buckets.front())
+    throw bad_input("field 'ranges' or 'batches' is not a range");
+  return range;
+}
+
+void read_lengths(const json& object, CompiledFolder& out) {
+  for (const json& length : object.value("lengths", json::array()))
+    out.lengths.push_back({length.at("name"), length.at("smallest"), length.at("largest")});
+  if (out.lengths.empty()) return;
+  const auto add = [&](const json& program) {
+    CompiledFolder::Bucket& bucket = out.buckets.emplace_back();
+    for (const json& length : program.at("lengths")) bucket.largest[length.at("name")] = length.at("largest").get<int64_t>();
+    program.at("estimated_us").get_to(bucket.estimated_us);
+  };
+  for (const json& program : object.value("smaller", json::array())) add(program);
+  add(object);
+}
+
 std::optional<codegen::ModelOrigin> read_origin(const json& object) {
   const auto found = object.find("model");
   if (found == object.end() || found->is_null()) return std::nullopt;
   codegen::ModelOrigin origin;
   found->at("dims").get_to(origin.dims);
+  const json ranges = found->value("ranges", json::object());
+  for (const auto& [name, range] : ranges.items()) origin.ranges.emplace(name, read_range(range));
+  if (found->contains("batches")) origin.batches = read_range(found->at("batches"));
   origin.frozen = found->value("frozen", origin.frozen);
   origin.batch = found->value("batch", origin.batch);
   origin.narrow_activations = found->value("activations", "auto") != "fp32";
@@ -137,6 +168,7 @@ CompiledFolder read_object(const json& object) {
   }
   out.inputs = read_ports(object.at("inputs"));
   out.outputs = read_ports(object.at("outputs"));
+  read_lengths(object, out);
   for (const json& rop : object.at("rops")) out.rops.push_back(read_rop(rop));
   out.lanes = read_lanes(object.at("lanes"));
   read_times(object.at("planned_ns"), out.lanes);
@@ -160,8 +192,21 @@ void check(const CompiledFolder& read) {
         throw bad_input("field 'planned_ns' is out of range");
     }
   }
+  for (const Length& length : read.lengths) {
+    if (length.smallest < 1 || length.smallest > length.largest || length.largest > (int64_t{1} << 31))
+      throw bad_input("field 'lengths' is out of range");
+    for (const CompiledFolder::Bucket& bucket : read.buckets) {
+      if (!bucket.largest.contains(length.name)) throw bad_input("field 'smaller' has other lengths");
+    }
+  }
   for (const auto& ports : {read.inputs, read.outputs}) {
     for (const Port& port : ports) {
+      for (const auto& [dim, extent] : port.axes) {
+        const bool is_there = dim >= 0 && dim < static_cast<int64_t>(port.shape.size()) && extent.length >= 0 &&
+                              static_cast<size_t>(extent.length) < read.lengths.size() && extent.times >= 1 && extent.over >= 1;
+        if (!is_there || extent.at(read.lengths[static_cast<size_t>(extent.length)].largest) != port.shape[static_cast<size_t>(dim)])
+          throw bad_input("a port's field 'axes' does not fit its shape");
+      }
       for (const int64_t extent : port.shape) {
         if (extent < 0 || extent > (int64_t{1} << 40)) throw bad_input("a port's field 'shape' is out of range");
       }
@@ -208,6 +253,54 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
   }
 }
 
+CompiledFolder at_values(CompiledFolder compiled, const std::vector<int64_t>& values) {
+  TAMP_CHECK(values.size() == compiled.lengths.size(), "values of other lengths");
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Length& length = compiled.lengths[i];
+    if (values[i] < length.smallest || values[i] > length.largest)
+      throw bad_input(fmt::format("{}: length '{}' is {}, allowed are {} to {}", compiled.name, printable(length.name), values[i],
+                                  length.smallest, length.largest));
+  }
+  for (auto* ports : {&compiled.inputs, &compiled.outputs}) {
+    for (Port& port : *ports) {
+      for (const auto& [dim, extent] : port.axes)
+        port.shape[static_cast<size_t>(dim)] = extent.at(values[static_cast<size_t>(extent.length)]);
+    }
+  }
+  compiled.values = values;
+  return compiled;
+}
+
+size_t bucket_of(const CompiledFolder& compiled) {
+  for (size_t b = 0; b + 1 < compiled.buckets.size() && !compiled.values.empty(); ++b) {
+    bool holds = true;
+    for (size_t i = 0; i < compiled.lengths.size(); ++i)
+      holds = holds && compiled.values[i] <= compiled.buckets[b].largest.at(compiled.lengths[i].name);
+    if (holds) return b;
+  }
+  return std::max<size_t>(compiled.buckets.size(), 1) - 1;
+}
+
+bool is_largest(const CompiledFolder& compiled) {
+  bool found = true;
+  for (size_t i = 0; i < compiled.values.size(); ++i)
+    found = found && compiled.values[i] == compiled.buckets[bucket_of(compiled)].largest.at(compiled.lengths[i].name);
+  return found;
+}
+
+std::string port_text(const CompiledFolder& compiled, const Port& port) {
+  std::vector<std::string> extents;
+  for (const int64_t extent : port.shape) extents.push_back(std::to_string(extent));
+  for (const auto& [dim, extent] : port.axes) {
+    std::string text = printable(compiled.lengths[static_cast<size_t>(extent.length)].name);
+    if (extent.times != 1) text = fmt::format("{}*{}", extent.times, text);
+    if (extent.plus != 0) text += fmt::format("{:+}", extent.plus);
+    if (extent.over != 1) text = fmt::format("({})/{}", text, extent.over);
+    extents[static_cast<size_t>(dim)] = text;
+  }
+  return fmt::format("{}[{}]", name_of(port.dtype), join(extents, ","));
+}
+
 void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
   codegen::ProgramFacts& facts = options.facts.emplace_back();
   facts.producers = schedule::find_dependencies(program.graph).producers;
@@ -243,7 +336,7 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
   for (const Tensor& tensor : source.tensors) {
     if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);
   }
-  codegen::ModelOrigin origin{content, options.dims};
+  codegen::ModelOrigin origin{content, options.dims, options.ranges, options.batches};
   for (const auto& [name, value] : options.frozen) {
     origin.frozen.push_back(name);
     const std::string type = name_of(value.dtype) + shape_text(value.shape);
@@ -253,6 +346,16 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
   origin.batch = options.batch;
   origin.narrow_activations = options.narrow_activations;
   return origin;
+}
+
+CompileOptions reading_options(const codegen::ModelOrigin& origin, const std::map<std::string, ops::Value>& frozen) {
+  CompileOptions options;
+  options.dims = origin.dims;
+  options.ranges = origin.ranges;
+  options.batches = origin.batches;
+  options.frozen = frozen;
+  options.batch = origin.batch;
+  return options;
 }
 
 Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen) {
@@ -273,12 +376,10 @@ Graph read_model_of(const CompiledFolder& compiled, const std::string& given, co
   for (const std::string& input : compiled.origin->frozen) {
     if (!frozen.contains(input)) throw bad_input("--check: {} was compiled with --freeze {}=FILE; give it again", folder, printable(input));
   }
-  CompileOptions options;
-  options.dims = compiled.origin->dims;
-  options.frozen = frozen;
-  options.batch = compiled.origin->batch;
-  Graph graph = frontend::read_onnx(path, {.dims = options.dims, .load_weights = true, .frozen = frozen, .batch = options.batch});
-  if (origin_of(path, graph, options).content == compiled.origin->content) return graph;
+  const CompileOptions options = reading_options(*compiled.origin, frozen);
+  Graph graph = read_source(path, buckets_of(options).options.back());
+  if (origin_of(path, graph, options).content == compiled.origin->content)
+    return compiled.values.empty() ? graph : read_source(path, at_values(options, compiled.values));
   throw bad_input("{}: is not the model that {} was compiled from, or has changed since (its weights count, too); compile it again",
                   printable(path), folder);
 }

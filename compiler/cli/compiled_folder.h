@@ -22,6 +22,7 @@ struct Port {
   Shape shape;
   int64_t count = -1, count_axis = 0;  // of a padded output: which output says how many entries along which axis are valid
   int64_t in_place = -1;               // of an output: the input whose memory it may take
+  LengthAxes axes = {};                // dimensions that each run gives
   int64_t index_limit = 0;             // of an input of integers: what they lie below, as indices of a table; 0 where that is not known
   int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
 };
@@ -51,6 +52,13 @@ struct CompiledFolder {
   int64_t veus = 0, threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, depth = 0, events = 0, waits = 0;
   int64_t launches = 0, dependent_launches = 0, streams = 0;  // graph execution
   std::vector<Port> inputs, outputs;
+  std::vector<Length> lengths;  // numbers that each run is given
+  std::vector<int64_t> values;  // of a run, which `inputs` and `outputs` have the shapes of; empty: the largest
+  struct Bucket {
+    std::map<std::string, int64_t> largest;  // of each length
+    double estimated_us = 0;
+  };
+  std::vector<Bucket> buckets;  // ascending; one if the program has lengths, none if it has not
   std::vector<ROperatorLine> rops;
   std::vector<Lane> lanes;  // per vEU
 };
@@ -65,6 +73,18 @@ CompiledFolder read_rprogram(const nlohmann::json& rprogram);
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
 
+// The folder for runs with these values of its lengths. Error (bad input) if a value is not allowed.
+CompiledFolder at_values(CompiledFolder compiled, const std::vector<int64_t>& values);
+
+// Whether the folder's values are the largest of their bucket.
+bool is_largest(const CompiledFolder& compiled);
+
+// The bucket that runs the folder's values: its position among `buckets`.
+size_t bucket_of(const CompiledFolder& compiled);
+
+// "f32[1,seq,768]": a dimension that each run gives has its length's name.
+std::string port_text(const CompiledFolder& compiled, const Port& port);
+
 // Adds the schedules' facts, EmitOptions::facts.
 void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
@@ -73,8 +93,10 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
 
 // Reads the model that the folder was compiled from. The file is `given`, or the one with the recorded name in the folder, beside the
 // folder or in the current folder. `frozen`: the values of the inputs that were made constants at that time. Error (bad input) if the file
-// is not there or not the same model.
+// is not there or not the same model. The graph is that of the folder's values.
 Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen);
+// The options that decide what is read.
+CompileOptions reading_options(const codegen::ModelOrigin& origin, const std::map<std::string, ops::Value>& frozen);
 
 // Error (bad input) if `folder` is something that writing the model NAME would damage: a file, a folder with another
 // compiled model, or one with a CMakeLists.txt that is not tamp's.

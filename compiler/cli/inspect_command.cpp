@@ -122,14 +122,26 @@ void print_head(const CompiledFolder& m) {
   if (const auto narrow = std::count_if(m.rops.begin(), m.rops.end(), [](const auto& rop) { return bytes_of(rop.dtype) == 2; }); narrow > 0)
     fmt::print("activations {} of {} rOperators' results lie in 16 bits; RESULT says which\n", grouped(narrow),
                grouped(static_cast<int64_t>(m.rops.size())));
-  for (const Port& port : m.inputs) fmt::print("input       '{}' {}\n", printable(port.name), type_text(port.dtype, port.shape));
+  for (const Port& port : m.inputs) fmt::print("input       '{}' {}\n", printable(port.name), port_text(m, port));
   for (const Port& port : m.outputs) {
     fmt::print(
-        "output      '{}' {}{}{}\n", printable(port.name), type_text(port.dtype, port.shape),
+        "output      '{}' {}{}{}\n", printable(port.name), port_text(m, port),
         port.in_place < 0 ? "" : fmt::format(", may stay in place of '{}'", printable(m.inputs[static_cast<size_t>(port.in_place)].name)),
         port.count < 0 ? ""
                        : fmt::format(", padded: valid along dimension {} are as many as '{}' says", port.count_axis,
                                      printable(m.outputs[static_cast<size_t>(port.count)].name)));
+  }
+}
+
+void print_lengths(const CompiledFolder& m) {
+  for (const Length& length : m.lengths) fmt::print("length      '{}' {} to {}\n", printable(length.name), length.smallest, length.largest);
+  for (const CompiledFolder::Bucket& bucket : m.buckets) {
+    if (m.buckets.size() == 1) break;  // `compiled` says all
+    std::vector<std::string> texts;
+    for (const Length& length : m.lengths)
+      texts.push_back(fmt::format("{} up to {}", printable(length.name), bucket.largest.at(length.name)));
+    fmt::print("bucket      {}: estimated {:.1f} us{}\n", join(texts, ", "), bucket.estimated_us,
+               &bucket == &m.buckets.back() ? "; all that follows is of this one" : "");
   }
 }
 
@@ -242,6 +254,7 @@ void print_lanes(const CompiledFolder& m, bool all) {
 
 ExitCode inspect_folder(const CompiledFolder& m, bool all) {
   print_head(m);
+  print_lengths(m);
   print_time(m, all);
   print_rops(m);
   print_rkernels(m);
@@ -266,7 +279,25 @@ ordered_json model_ports_json(const Ports& ports) {
 
 ordered_json folder_ports_json(const std::vector<Port>& ports) {
   ordered_json out = ordered_json::array();
-  for (const Port& port : ports) out.push_back({{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", port.shape}});
+  for (const Port& port : ports) {
+    out.push_back({{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", port.shape}});
+    for (const auto& [dim, extent] : port.axes)
+      out.back()["axes"].push_back(
+          {{"dim", dim}, {"length", extent.length}, {"times", extent.times}, {"plus", extent.plus}, {"over", extent.over}});
+  }
+  return out;
+}
+
+ordered_json lengths_json(const CompiledFolder& m) {
+  ordered_json out = ordered_json::array();
+  for (const Length& length : m.lengths) out.push_back({{"name", length.name}, {"smallest", length.smallest}, {"largest", length.largest}});
+  return out;
+}
+
+ordered_json buckets_json(const CompiledFolder& m) {
+  ordered_json out = ordered_json::array();
+  for (const CompiledFolder::Bucket& bucket : m.buckets)
+    out.push_back({{"largest", bucket.largest}, {"estimated_us", bucket.estimated_us}});
   return out;
 }
 
@@ -324,25 +355,28 @@ ExitCode inspect_folder_as_json(const CompiledFolder& m) {
     }
     lanes.push_back({{"rtasks", rtasks}, {"waits", waits}, {"runs", lane_text(lane)}});
   }
-  print_json({{"name", m.name},
-              {"source", m.source},
-              {"vdevice", {{"name", m.vdevice}, {"arch", m.arch}, {"veus", m.veus}, {"threads", m.threads}, {"smem_bytes", m.smem_bytes}}},
-              {"precision", m.precision},
-              {"policy", m.policy},
-              {"execution", m.execution},
-              {"estimated_us", m.estimated_us},
-              {"weight_bytes", m.weight_bytes},
-              {"arena_bytes", m.arena_bytes},
-              {"events", m.events},
-              {"waits", m.waits},
-              {"launches", m.launches},
-              {"dependent_launches", m.dependent_launches},
-              {"streams", m.streams},
-              {"inputs", folder_ports_json(m.inputs)},
-              {"outputs", folder_ports_json(m.outputs)},
-              {"time", json_of(time_shares(m.rops, m.lanes))},
-              {"rops", rops},
-              {"lanes", lanes}});
+  ordered_json out = {
+      {"name", m.name},
+      {"source", m.source},
+      {"vdevice", {{"name", m.vdevice}, {"arch", m.arch}, {"veus", m.veus}, {"threads", m.threads}, {"smem_bytes", m.smem_bytes}}},
+      {"precision", m.precision},
+      {"policy", m.policy},
+      {"execution", m.execution},
+      {"estimated_us", m.estimated_us},
+      {"weight_bytes", m.weight_bytes},
+      {"arena_bytes", m.arena_bytes},
+      {"events", m.events},
+      {"waits", m.waits},
+      {"launches", m.launches},
+      {"dependent_launches", m.dependent_launches},
+      {"streams", m.streams},
+      {"inputs", folder_ports_json(m.inputs)},
+      {"outputs", folder_ports_json(m.outputs)},
+      {"time", json_of(time_shares(m.rops, m.lanes))},
+      {"rops", rops},
+      {"lanes", lanes}};
+  if (!m.lengths.empty()) out.update({{"lengths", lengths_json(m)}, {"buckets", buckets_json(m)}});
+  print_json(out);
   return ExitCode::ok;
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "compiler/cli/command.h"
 #include "compiler/cli/npy.h"
 #include "compiler/cli/process.h"
 #include "compiler/frontend/onnx_reader.h"
@@ -120,6 +122,67 @@ std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::v
                       printable(ports[i].name), type_text(ports[i].dtype, ports[i].shape));
     }
   }
+  return values;
+}
+
+namespace {
+
+// Where a length's value comes from, for messages.
+struct Told {
+  int64_t value = 0;
+  std::string where;  // empty: nowhere
+};
+
+void tell(Told& told, const Length& length, int64_t value, const std::string& where, int64_t found, const Extent& extent) {
+  if (value < length.smallest || value > length.largest || extent.at(value) != found)
+    throw bad_input(fmt::format("{} is {}, allowed are {} to {} ({})", where, found, extent.at(length.smallest), extent.at(length.largest),
+                                printable(length.name)));
+  if (!told.where.empty() && told.value != value)
+    throw bad_input(
+        fmt::format("{} is {}, which makes {} {}, but {} says {}", where, found, printable(length.name), value, told.where, told.value));
+  if (told.where.empty()) told = {value, where};
+}
+
+}  // namespace
+
+std::vector<int64_t> values_of(const CompiledFolder& model, const std::vector<std::string>& at,
+                               const std::vector<std::string>& assignments) {
+  std::vector<Told> told(model.lengths.size());
+  std::vector<std::string> names;
+  for (const Length& length : model.lengths) names.push_back(length.name);
+  for (const std::string& text : at) {
+    const auto [name, value] = split_assignment("--at", text);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      throw bad_input(fmt::format("--at '{}': {}{}", printable(text),
+                                  names.empty() ? "the model has no lengths of run time, which --dim NAME=SMALLEST:LARGEST makes"
+                                                : "the model's lengths are " + printable(join(names, ", ")),
+                                  did_you_mean(name, names)));
+    const auto i = static_cast<size_t>(found - names.begin());
+    if (!told[i].where.empty()) throw bad_input(fmt::format("--at '{}' is given twice", printable(name)));
+    int64_t number = 0;
+    const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (failure != std::errc() || end != value.data() + value.size())
+      throw bad_input(fmt::format("--at '{}': '{}' is no number", printable(text), printable(value)));
+    tell(told[i], model.lengths[i], number, fmt::format("--at '{}'", printable(name)), number, {});
+  }
+  if (model.lengths.empty()) return {};
+  const std::map<std::string, std::string> files = files_by_name(model.inputs, assignments);
+  for (const Port& port : model.inputs) {
+    const auto file = files.find(port.name);
+    if (file == files.end() || port.axes.empty()) continue;
+    const Shape shape = read_value(file->second).shape;
+    if (shape.size() != port.shape.size()) continue;  // read_inputs says so
+    for (const auto& [dim, extent] : port.axes) {
+      const int64_t found = shape[static_cast<size_t>(dim)];
+      const auto i = static_cast<size_t>(extent.length);
+      const int64_t value = (found * extent.over - extent.plus + extent.times - 1) / extent.times;
+      tell(told[i], model.lengths[i], value,
+           fmt::format("{}: dimension {} of input '{}'", printable(file->second), dim, printable(port.name)), found, extent);
+    }
+  }
+  std::vector<int64_t> values;
+  for (size_t i = 0; i < told.size(); ++i) values.push_back(told[i].where.empty() ? model.lengths[i].largest : told[i].value);
   return values;
 }
 

@@ -13,6 +13,11 @@ namespace tamp::cli {
 // names the input whose name, element type or shape does not fit.
 std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::vector<std::string>& assignments, uint64_t seed);
 
+// The values of the model's lengths: those of `at` (NAME=N arguments), else as the shapes of the files that are given for inputs have them,
+// else the largest. Error (bad input) names a length that is not the model's, a value that is not allowed, or files that do not agree.
+std::vector<int64_t> values_of(const CompiledFolder& model, const std::vector<std::string>& at,
+                               const std::vector<std::string>& assignments);
+
 // Error (bad input) if an assignment names none of the model's inputs, or its file cannot be read: before a model is compiled.
 void require_inputs(const std::vector<std::string>& names, const std::vector<std::string>& assignments);
 

@@ -39,7 +39,7 @@ namespace {
 struct RunArguments {
   std::string model, device, keep, output_folder, trace;
   std::string source;  // --model
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs, at;
   ModelArguments options;
   RunOptions run;
   uint64_t seed = 1;
@@ -119,6 +119,17 @@ Precision parse_precision(const std::string& name) {
   throw bad_input(fmt::format("precision '{}' of the compiled folder is not known", printable(name)));
 }
 
+// The ports get the shapes of the run's lengths. Test data has its own.
+void set_values(const RunArguments& arguments, CompiledFolder& model) {
+  if (!arguments.against.empty()) {
+    if (!arguments.at.empty()) throw bad_input("--against has its own inputs; --at cannot be given with it");
+    return;
+  }
+  const std::vector<int64_t> values = values_of(model, arguments.at, arguments.inputs);
+  if (!values.empty()) model = at_values(std::move(model), values);
+  if (arguments.each && !is_largest(model)) throw bad_input("--each looks at whole results: it needs the largest lengths");
+}
+
 Subject compile_subject(RunArguments arguments, const std::filesystem::path& work) {
   if (!arguments.source.empty()) throw bad_input("--model is for a folder of 'tamp compile' and --check");
   Subject subject;
@@ -147,9 +158,12 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
   add_schedule(compiled.program, emitting);
   codegen::emit(compiled.program, emitting, folder);
   subject.model = read_compiled_folder(folder);
+  set_values(arguments, subject.model);
   subject.precision = compiled.program.precision;
-  subject.source = std::move(compiled.source);
-  subject.program = std::move(compiled.program);
+  subject.source =
+      subject.model.values.empty() ? std::move(compiled.source) : read_source(arguments.model, at_values(options, subject.model.values));
+  const size_t bucket = bucket_of(subject.model);
+  subject.program = bucket < compiled.program.smaller.size() ? std::move(compiled.program.smaller[bucket]) : std::move(compiled.program);
   return subject;
 }
 
@@ -164,6 +178,7 @@ Subject compiled_subject(const RunArguments& arguments) {
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
+  set_values(arguments, subject.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
   require_gpu(arguments, subject.device);
   require_traceable(arguments, subject.device, subject.model.execution);
@@ -188,8 +203,13 @@ void report_times(const Subject& subject, const RunResult& result, const RunOpti
                  {"device_name", result.device},
                  {"traced", options.trace},
                  {"time_us", {{"min", times.front()}, {"median", median(times)}, {"max", times.back()}, {"runs", result.microseconds}}}};
+  for (size_t i = 0; i < subject.model.values.size(); ++i) report.json["lengths"][subject.model.lengths[i].name] = subject.model.values[i];
   report.say("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
              printable(subject.model.precision), printable(subject.model.policy), printable(subject.model.execution), result.device);
+  std::vector<std::string> lengths;
+  for (size_t i = 0; i < subject.model.values.size(); ++i)
+    lengths.push_back(fmt::format("{} {}", printable(subject.model.lengths[i].name), subject.model.values[i]));
+  if (!lengths.empty()) report.say("lengths {}\n", join(lengths, ", "));
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)"
                      : options.trace               ? "  (traced, which is slower)"
                                                    : "";
@@ -214,7 +234,10 @@ void report_outputs(const std::vector<Port>& ports, const std::vector<ops::Value
 }
 
 void write_trace(const RunArguments& arguments, const CompiledFolder& model, const RunResult& result, Report& report_to) {
-  const TraceReport report = trace_report(read_text(model.folder / (model.name + ".rprogram.json")), result.stamps);
+  std::string rprogram = rprogram_json_of(model);
+  if (const size_t bucket = bucket_of(model); bucket + 1 < model.buckets.size())
+    rprogram = nlohmann::json::parse(rprogram).at("smaller").at(bucket).dump();
+  const TraceReport report = trace_report(rprogram, result.stamps);
   write_text(arguments.trace, report.events);
   report_to.json["trace"] = arguments.trace;
   report_to.say("\n{}\n{} opens in ui.perfetto.dev and chrome://tracing\n", report.text, printable(arguments.trace));
@@ -352,9 +375,10 @@ std::vector<schedule::Touch> touches_of(const RProgram& program, const std::vect
   return touches;
 }
 
-void check_races(const RProgram& program, const RunResult& result, Report& report) {
+// `is_whole`: the run was of the largest lengths.
+void check_races(const RProgram& program, const RunResult& result, bool is_whole, Report& report) {
   const std::vector<schedule::Touch> touches = touches_of(program, result.accesses);
-  const std::vector<std::string> found = schedule::races(program, touches);
+  const std::vector<std::string> found = schedule::races(program, touches, /*limit=*/8, kernels::families(), is_whole);
   if (!found.empty())
     throw Error(ExitCode::check_failed,
                 fmt::format("{}: bodies do what they do not declare:\n  {}", program.graph.name, join(found, "\n  ")));
@@ -362,7 +386,8 @@ void check_races(const RProgram& program, const RunResult& result, Report& repor
   for (const schedule::Touch& t : touches) (t.is_write ? written : read) += t.end - t.begin;
   for (const RKernel& rkernel : program.rkernels) rtasks += rkernel.rtasks();
   report.json["races"] = {{"rtasks", rtasks}, {"bytes_read", read}, {"bytes_written", written}};
-  report.say("races   none: {} rTasks read {} and wrote {}, as declared and in order\n", rtasks, bytes_text(read), bytes_text(written));
+  report.say("races   none: {} rTasks read {} and wrote {}, as declared and in order{}\n", rtasks, bytes_text(read), bytes_text(written),
+             is_whole ? "" : "; some of them less, for their lengths");
 }
 
 void report_each(const EachReport& report, Report& to) {
@@ -400,18 +425,18 @@ std::vector<std::string> input_names(const RunArguments& arguments, const Subjec
   return names;
 }
 
-// `inputs` has the values of each set.
+// `inputs` has the values of each set, and `models` the folder with its lengths.
 ExitCode run_against(const RunArguments& arguments, const Subject& subject, const std::vector<TestSet>& sets,
-                     const std::vector<std::vector<ops::Value>>& inputs, const std::filesystem::path& runner,
-                     const std::filesystem::path& work, const RunOptions& options, Report& report) {
+                     const std::vector<CompiledFolder>& models, const std::vector<std::vector<ops::Value>>& inputs,
+                     const std::filesystem::path& runner, const std::filesystem::path& work, const RunOptions& options, Report& report) {
   std::vector<std::string> wrong;
   Tolerance tolerance = arguments.tolerance;
   if (!arguments.has_tolerance && subject.precision != Precision::fp32) tolerance.of_precision = subject.precision;
   for (size_t s = 0; s < sets.size(); ++s) {
     const TestSet& set = sets[s];
-    const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[s], options);
+    const RunResult result = run_model(models[s], subject.device, runner, work, inputs[s], options);
     if (s == 0) report_times(subject, result, arguments.run, report);
-    const std::vector<std::string> sentences = departures(set, subject.model.outputs, result.outputs, tolerance);
+    const std::vector<std::string> sentences = departures(set, models[s].outputs, result.outputs, tolerance);
     const std::string name = printable(set.folder.filename().string());
     report.json["checks"].push_back({{"set", name}, {"good", sentences.empty()}, {"departures", sentences}});
     report.say("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
@@ -436,19 +461,24 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   if (subject.device == Device::cuda && subject.model.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
   std::vector<std::vector<ops::Value>> inputs;  // per run
-  for (const TestSet& set : sets) inputs.push_back(read_test_inputs(set, input_names(arguments, subject), subject.model.inputs));
+  std::vector<CompiledFolder> models;
+  for (const TestSet& set : sets) {
+    const std::vector<std::string> files = test_inputs(set, input_names(arguments, subject), subject.model.inputs);
+    models.push_back(at_values(subject.model, values_of(subject.model, {}, files)));
+    inputs.push_back(read_inputs(models.back().inputs, files, /*seed=*/1));
+  }
   subject.has_random_inputs = sets.empty() && arguments.inputs.size() < subject.model.inputs.size();
   if (sets.empty()) inputs.push_back(read_inputs(subject.model.inputs, arguments.inputs, arguments.seed));
   RunOptions options = arguments.run;
   options.arena = arguments.each || has_bounds_to_check(arguments, subject);
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
-  if (!sets.empty()) return run_against(arguments, subject, sets, inputs, runner, work, options, report);
+  if (!sets.empty()) return run_against(arguments, subject, sets, models, inputs, runner, work, options, report);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[0], options);
   report_times(subject, result, arguments.run, report);
   report_outputs(subject.model.outputs, result.outputs, report);
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
-  if (options.races) check_races(*subject.program, result, report);
+  if (options.races) check_races(*subject.program, result, is_largest(subject.model), report);
   if (!arguments.trace.empty()) write_trace(arguments, subject.model, result, report);
   if (has_bounds_to_check(arguments, subject)) require_bounds(*subject.program, result.arena, report);
   if (arguments.each) report_each(check_each(*subject.program, inputs[0], result.outputs, result.arena), report);
@@ -477,6 +507,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       "  tamp run resnet50.onnx --check\n"
       "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
       "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
+      "  tamp run model.onnx --dim seq=1:512 --at seq=40 --check\n"
       "  tamp run model.onnx --repeat 100 --json\n"
       "  tamp run model.onnx --trace trace.json\n"
       "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
@@ -494,6 +525,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
   add_repeated(*command, "--input", "NAME=FILE", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated");
+  add_repeated(*command, "--at", "NAME=N", arguments->at,
+               "Length of this run, where --dim or --batch leaves it open; else inputs' files say it; else the largest; may be repeated");
   add_value(*command, "--output-dir", "DIR", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder");
   command->add_flag("--check", arguments->check, "Compare with the reference; exit code 4 if too far off");
   command->add_flag("--each", arguments->each, "With --check: compare every rOperator's result, and name the first that is wrong");

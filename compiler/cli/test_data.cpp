@@ -133,7 +133,7 @@ std::vector<TestSet> test_sets(const std::string& folder) {
   return sets;
 }
 
-std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports) {
+std::vector<std::string> test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports) {
   if (set.inputs.size() != names.size()) {
     throw bad_input("{}: has {} files input_I.pb, the model has {} inputs", printable(set.folder.string()), set.inputs.size(),
                     names.size());
@@ -143,7 +143,7 @@ std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<s
     const bool is_port = std::any_of(ports.begin(), ports.end(), [&](const Port& port) { return port.name == names[i]; });
     if (is_port) assignments.push_back(names[i] + "=" + set.inputs[i].string());
   }
-  return read_inputs(ports, assignments, /*seed=*/1);
+  return assignments;
 }
 
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,

@@ -27,8 +27,9 @@ struct TestSet {
 // Error (bad input) if there is no set, or if the numbers of a set's files have a gap.
 std::vector<TestSet> test_sets(const std::string& folder);
 
-// One value per port. `names` are the model's inputs in the model's order, including those that became constants (which are no ports).
-std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
+// "NAME=FILE" for each port. `names` are the model's inputs in the model's order, including those that became constants (which are no
+// ports).
+std::vector<std::string> test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
 
 // Empty if `found` is as expected, in type and shape and within the tolerance. Else a sentence with its worst element.
 std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance);

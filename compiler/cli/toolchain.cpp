@@ -1,6 +1,7 @@
 #include "compiler/cli/toolchain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
@@ -89,15 +90,17 @@ std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
   if (options.stages) write_text(work / "runtime_stub/host/stages.h", embedded_file("runtime_stub/host/stages.h"));
+  const std::string lengths = model.lengths.empty() ? "" : "#define TAMP_LENGTHS\n";
   // main.cpp has these macros because nvcc hands its arguments to a shell, which would take the quotes of a -D option away.
   write_text(work / "main.cpp",
-             fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
+             fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name, lengths));
   // The arena is a member of the context, whose type only the generated source has. The same holds for launches and lanes.
   const std::string stages =
       model.execution == "graph" ? "#define TAMP_STAGES\n#define TAMP_STAGES_OF_LAUNCHES\n" : "#define TAMP_STAGES\n";
-  write_text(work / "main.cu", fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
-                                           "#include \"runner.cpp\"\n",
-                                           model.name, (options.arena ? "#define TAMP_ARENA\n" : "") + (options.stages ? stages : "")));
+  write_text(work / "main.cu",
+             fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
+                         "#include \"runner.cpp\"\n",
+                         model.name, lengths + (options.arena ? "#define TAMP_ARENA\n" : "") + (options.stages ? stages : "")));
   for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
   if (device == Device::cuda) return;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -197,6 +200,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   const Progress progress(fmt::format("runs {} on {}", model.name, device == Device::cuda ? "the GPU" : "the stand-in"));
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   if (device == Device::cpu) add("--multiprocessors", std::to_string(model.veus));
+  if (!model.values.empty()) add("--lengths", fmt::format("{}", fmt::join(model.values, ",")));
   for (size_t i = 0; i < inputs.size(); ++i) {
     add("--input", fmt::format("input{}.raw", i));
     write_raw(work / arguments.back(), inputs[i]);

@@ -116,13 +116,14 @@ std::string difference(const Like& like, const RProgram& program, const codegen:
   return "its code would be longer or shorter";
 }
 
-RProgram program_like(const Like& like, const WeightsArguments& arguments, const CompileOptions& options, Graph& source) {
+// The program of a bucket, which the folder describes as `there`, or the only one.
+RProgram bucket_like(const WeightsArguments& arguments, const json& there, CompileOptions options, Graph& source) {
+  const json& schedule = there.at("schedule");
+  options.schedule_text = schedule.dump();
   Prepared prepared = prepare(arguments.model, options);
   const std::string key = schedule::key_of(prepared.graph, prepared.vdevice, prepared.setting.precision, options.batch).model;
-  const json& schedule = like.rprogram.at("schedule");
   if (!schedule.contains("merges") && schedule.value("model", "") != key) {
-    throw bad_input("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like),
-                    difference(prepared.graph, like.rprogram));
+    throw bad_input("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like), difference(prepared.graph, there));
   }
   const select::Records none;
   try {
@@ -132,6 +133,17 @@ RProgram program_like(const Like& like, const WeightsArguments& arguments, const
   } catch (const Error& refused) {  // for example a rKernel that does not take these values
     throw bad_input("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like), refused.what());
   }
+}
+
+// `source` becomes that of the largest bucket.
+RProgram program_like(const Like& like, const WeightsArguments& arguments, const CompileOptions& options, Graph& source) {
+  const Buckets buckets = buckets_of(options);
+  std::vector<RProgram> programs;
+  for (const CompileOptions& one : buckets.options) {
+    const bool is_last = programs.size() + 1 == buckets.options.size();
+    programs.push_back(bucket_like(arguments, is_last ? like.rprogram : like.rprogram.at("smaller").at(programs.size()), one, source));
+  }
+  return join_buckets(std::move(programs), buckets.largest);
 }
 
 // The vDevice of --like: the manifest has only its name.
@@ -144,15 +156,12 @@ std::string vdevice_like(const Like& like, const WeightsArguments& arguments) {
 }
 
 CompileOptions options_like(const Like& like, const WeightsArguments& arguments) {
-  CompileOptions options;
   const CompiledFolder& folder = like.folder;
+  CompileOptions options = reading_options(*folder.origin, frozen_values(arguments.frozen));
   options.vdevice = vdevice_like(like, arguments);
   options.precision = folder.precision;
   options.execution = schedule::parse_execution(folder.execution);
-  options.dims = folder.origin->dims;
-  options.batch = folder.origin->batch;
   options.narrow_activations = folder.origin->narrow_activations;
-  options.frozen = frozen_values(arguments.frozen);
   for (const std::string& input : folder.origin->frozen) {
     if (!options.frozen.contains(input))
       throw bad_input("{} was compiled with --freeze {}=FILE; give it again", printable(arguments.like), printable(input));

@@ -91,6 +91,18 @@ std::string lane_text(const RProgram& program, const std::vector<Instruction>& l
 
 }  // namespace
 
+size_t bucket_length(const RProgram& program) {
+  const std::vector<Length>& lengths = program.graph.lengths;
+  for (size_t i = 0; i < lengths.size() && !program.smaller.empty(); ++i) {
+    if (bucket_largest(program.smaller[0], lengths[i].name) != lengths[i].largest) return i;
+  }
+  return 0;
+}
+
+int64_t bucket_largest(const RProgram& bucket, const std::string& name) {
+  return bucket.graph.lengths.at(static_cast<size_t>(length_named(bucket.graph, name))).largest;
+}
+
 std::string print(const RProgram& program) {
   const std::vector<Row> rows = rows_of(program);
   std::string out = summary(program, rows);

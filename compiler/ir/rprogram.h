@@ -106,6 +106,10 @@ struct RProgram {
   std::vector<RProgram> smaller;
 };
 
+// Of several buckets: the length that they are of, and the largest value of the length of that name in a bucket. 0 if there is one program.
+size_t bucket_length(const RProgram& program);
+int64_t bucket_largest(const RProgram& bucket, const std::string& name);
+
 // Summary, one line per rOperator, the lanes in short. (schedule::verify proves that a rProgram is right.)
 std::string print(const RProgram& program);
 

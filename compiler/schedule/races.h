@@ -27,8 +27,9 @@ std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program)
 
 // One sentence per fault, at most `limit`. No sentence means: every rTask read and wrote no other bytes than its family declares, and wrote
 // all of these; and of any two rTasks that touched the same byte, one of them writing, one is done before the other begins, whatever the
-// order of the run. The program must be one that verify() accepts. In `touched`, the touches of a rTask follow each other.
+// order of the run. The program must be one that verify() accepts. In `touched`, the touches of a rTask follow each other. In a run of
+// smaller lengths than the largest (`is_whole` false) a rTask need not write all, and declares nothing of inputs and outputs.
 std::vector<std::string> races(const RProgram& program, const std::vector<Touch>& touched, size_t limit = 8,
-                               const select::Families& families = kernels::families());
+                               const select::Families& families = kernels::families(), bool is_whole = true);
 
 }  // namespace tamp::schedule

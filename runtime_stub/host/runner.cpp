@@ -4,7 +4,7 @@
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
 //          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
-//          [--races FILE [--kept BEGIN:END]...] [--arena FILE] [--stages FILE]
+//          [--races FILE [--kept BEGIN:END]...] [--arena FILE] [--stages FILE] [--lengths N,N..]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`, per stage `stage MICROSECONDS`. Exit codes: 0 good, 1 failed, 4 a repeat or
@@ -51,9 +51,10 @@ struct Job {
   double wait_budget_seconds = 0;
   std::string races;  // log of all accesses to device memory; needs a build with -DTAMP_RACES (cpu_races.h)
   std::vector<std::string> kept;
-  std::string arena;        // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
-  std::string stages;       // of the program, to be timed one by one (stages.h); needs a build with -DTAMP_STAGES like that
-  int multiprocessors = 0;  // of the stand-in; 0: as many as it likes
+  std::string arena;             // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
+  std::string stages;            // of the program, to be timed one by one (stages.h); needs a build with -DTAMP_STAGES like that
+  int multiprocessors = 0;       // of the stand-in; 0: as many as it likes
+  std::vector<int64_t> lengths;  // of a program with lengths, in their order; none: the largest. Needs a build with -DTAMP_LENGTHS
 };
 
 [[noreturn]] void stop(int exit_code, const std::string& message) {
@@ -104,6 +105,9 @@ Job read_job(int argc, char** argv) {
       job.kept.push_back(value);
     else if (flag == "--multiprocessors")
       job.multiprocessors = std::atoi(value.c_str());
+    else if (flag == "--lengths")
+      for (const char* at = value.c_str(); *at != '\0'; at += *at == ',' ? 1 : 0)
+        job.lengths.push_back(std::strtoll(at, const_cast<char**>(&at), 10));
     else if (flag == "--wait-budget")
       job.wait_budget_seconds = std::atof(value.c_str());
     else
@@ -156,6 +160,8 @@ struct Instance {
   cudaStream_t stream = nullptr;
   cudaEvent_t before = nullptr, after = nullptr;
   std::vector<void*> inputs, outputs;
+  std::vector<size_t> output_bytes;
+  std::vector<int64_t> lengths;
 #if !defined(TAMP_CUDA_ON_CPU)
   cudaGraphExec_t graph = nullptr;
 #endif
@@ -165,6 +171,23 @@ void* device_memory(size_t bytes) {
   void* memory = nullptr;
   CHECK_CUDA(cudaMalloc(&memory, bytes > 0 ? bytes : 16));
   return memory;
+}
+
+// What a port has at these lengths.
+size_t bytes_of(const Job& job, bool is_output, size_t port) {
+  size_t bytes = (is_output ? MODEL(outputs) : MODEL(inputs))()[port].bytes;
+#if defined(TAMP_LENGTHS)
+  const tamp_lengths& info = *MODEL(lengths_info)();
+  const tamp_axis* const axes = is_output ? info.output_axes : info.input_axes;
+  for (int a = 0; a < (is_output ? info.output_axis_count : info.input_axis_count) && !job.lengths.empty(); ++a) {
+    if (axes[a].port != static_cast<int32_t>(port)) continue;
+    const auto extent_at = [&](int64_t value) { return static_cast<size_t>((axes[a].times * value + axes[a].plus) / axes[a].over); };
+    const size_t largest = extent_at(info.lengths[axes[a].length].largest);
+    bytes = largest == 0 ? 0 : bytes / largest * extent_at(job.lengths[static_cast<size_t>(axes[a].length)]);
+  }
+#endif
+  (void)job;
+  return bytes;
 }
 
 Instance make_instance(const Job& job) {
@@ -178,12 +201,16 @@ Instance make_instance(const Job& job) {
   CHECK_CUDA(cudaEventCreate(&instance.before));
   CHECK_CUDA(cudaEventCreate(&instance.after));
   for (size_t i = 0; i < job.inputs.size(); ++i) {
-    const size_t bytes = MODEL(inputs)()[i].bytes;
+    const size_t bytes = bytes_of(job, /*is_output=*/false, i);
     instance.inputs.push_back(device_memory(bytes));
     const std::vector<char> data = read_file(job.inputs[i], bytes);
     CHECK_CUDA(cudaMemcpy(instance.inputs[i], data.data(), bytes, cudaMemcpyHostToDevice));
   }
-  for (size_t i = 0; i < job.outputs.size(); ++i) instance.outputs.push_back(device_memory(MODEL(outputs)()[i].bytes));
+  for (size_t i = 0; i < job.outputs.size(); ++i) {
+    instance.output_bytes.push_back(bytes_of(job, /*is_output=*/true, i));
+    instance.outputs.push_back(device_memory(instance.output_bytes[i]));
+  }
+  instance.lengths = job.lengths;
   return instance;
 }
 
@@ -200,6 +227,15 @@ void free_instance(Instance& instance) {
 }
 
 void call_model(Instance& instance) {
+#if defined(TAMP_LENGTHS)
+  if (!instance.lengths.empty()) {
+    MODEL(lengths) lengths;  // a struct of as many numbers
+    if (sizeof lengths != instance.lengths.size() * sizeof(int64_t)) stop(1, "the model has another number of lengths than the job");
+    std::memcpy(&lengths, instance.lengths.data(), sizeof lengths);
+    const tamp_status started = MODEL(run_at)(instance.context, &lengths, instance.inputs.data(), instance.outputs.data(), instance.stream);
+    return check_model(started, instance.context);
+  }
+#endif
   check_model(MODEL(run)(instance.context, instance.inputs.data(), instance.outputs.data(), instance.stream), instance.context);
 }
 
@@ -227,7 +263,7 @@ void launch(Instance& instance) {
 // Outputs start as NaN patterns, so that an element that is never written shows.
 void start(Instance& instance) {
   for (size_t i = 0; i < instance.outputs.size(); ++i) {
-    CHECK_CUDA(cudaMemsetAsync(instance.outputs[i], 0xff, MODEL(outputs)()[i].bytes, instance.stream));
+    CHECK_CUDA(cudaMemsetAsync(instance.outputs[i], 0xff, instance.output_bytes[i], instance.stream));
   }
   CHECK_CUDA(cudaEventRecord(instance.before, instance.stream));
   launch(instance);
@@ -239,7 +275,7 @@ std::vector<std::vector<char>> finish(Instance& instance) {
   check_model(MODEL(status)(instance.context), instance.context);
   std::vector<std::vector<char>> outputs;
   for (size_t i = 0; i < instance.outputs.size(); ++i) {
-    outputs.emplace_back(MODEL(outputs)()[i].bytes);
+    outputs.emplace_back(instance.output_bytes[i]);
     CHECK_CUDA(cudaMemcpy(outputs[i].data(), instance.outputs[i], outputs[i].size(), cudaMemcpyDeviceToHost));
   }
   return outputs;
@@ -270,8 +306,13 @@ void write_trace(const Job& job, const Instance& instance) {
 
 #if defined(TAMP_ARENA)
 void write_arena(const Job& job, const Instance& instance) {
-  std::vector<char> host(instance.context->model->arena_bytes);
-  CHECK_CUDA(cudaMemcpy(host.data(), instance.context->arena, host.size(), cudaMemcpyDeviceToHost));
+#if defined(TAMP_LENGTHS)
+  const auto& program = *instance.context->last->instance;
+#else
+  const auto& program = *instance.context;
+#endif
+  std::vector<char> host(program.model->arena_bytes);
+  CHECK_CUDA(cudaMemcpy(host.data(), program.arena, host.size(), cudaMemcpyDeviceToHost));
   write_file(job.arena, host.data(), host.size());
 }
 #endif
