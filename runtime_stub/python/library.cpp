@@ -2,12 +2,14 @@
 // package loads (library.h):
 //
 //   #define TAMP_MODEL resnet18
+//   #define TAMP_LENGTHS      // of a program that has lengths of run time
 //   #include "resnet18.cu"
 //   #include "library.cpp"
 #include "library.h"
 
 #include <cuda_runtime.h>
 
+#include <cstring>
 #include <new>
 #include <string>
 #include <vector>
@@ -121,29 +123,96 @@ inline int open(int32_t device, const char* weights, void** program) {
   return failed;
 }
 
+inline const tamp_port& port_of(bool is_output, size_t index) { return (is_output ? MODEL(outputs) : MODEL(inputs))()[index]; }
+
+#if defined(TAMP_LENGTHS)
+
+inline const tamp_lengths& lengths_info() { return *MODEL(lengths_info)(); }
+
+inline MODEL(lengths) lengths_of(const int64_t* values) {
+  MODEL(lengths) lengths;  // a struct of as many numbers
+  std::memcpy(&lengths, values, sizeof lengths);
+  return lengths;
+}
+
+inline size_t bytes_of(bool is_output, size_t index, const int64_t* values) {
+  const tamp_port& port = port_of(is_output, index);
+  const MODEL(lengths) lengths = lengths_of(values);
+  std::vector<int64_t> shape(static_cast<size_t>(port.rank) + 1);
+  if ((is_output ? MODEL(output_shape) : MODEL(input_shape))(static_cast<int>(index), &lengths, shape.data()) != TAMP_OK) return 0;
+  size_t all = 1, now = 1;
+  for (size_t d = 0; d < static_cast<size_t>(port.rank); ++d) {
+    all *= static_cast<size_t>(port.shape[d]);
+    now *= static_cast<size_t>(shape[d]);
+  }
+  return all == 0 ? 0 : port.bytes / all * now;
+}
+
+inline tamp_status run_model(MODEL(context) * context, const int64_t* values, const void* const* inputs, void* const* outputs,
+                             cudaStream_t stream) {
+  const MODEL(lengths) lengths = lengths_of(values);
+  return MODEL(run_at)(context, &lengths, inputs, outputs, stream);
+}
+
+inline TampLibraryLength length(int32_t index) {
+  const tamp_length& length = lengths_info().lengths[index];
+  return {length.name, length.smallest, length.largest};
+}
+
+inline TampLibraryAxis axis(int32_t is_output, int32_t index) {
+  const tamp_axis& axis = (is_output ? lengths_info().output_axes : lengths_info().input_axes)[index];
+  return {axis.port, axis.dim, axis.length, axis.times, axis.plus, axis.over};
+}
+
+inline TampLibrary with_lengths(TampLibrary library) {
+  const tamp_lengths& info = lengths_info();
+  library.lengths = info.length_count;
+  library.input_axes = info.input_axis_count;
+  library.output_axes = info.output_axis_count;
+  library.length = length;
+  library.axis = axis;
+  library.buckets = info.bucket_count;
+  library.bucket_length = info.bucket_length;
+  library.bucket = info.buckets;
+  return library;
+}
+
+#else
+
+inline TampLibrary with_lengths(TampLibrary library) { return library; }
+
+inline size_t bytes_of(bool is_output, size_t index, const int64_t*) { return port_of(is_output, index).bytes; }
+
+inline tamp_status run_model(MODEL(context) * context, const int64_t*, const void* const* inputs, void* const* outputs,
+                             cudaStream_t stream) {
+  return MODEL(run)(context, inputs, outputs, stream);
+}
+
+#endif
+
 // Device memory that belongs to the program, allocated when it is first needed.
 inline int own_memory(Program& self, void*& memory, size_t bytes) {
   if (memory == nullptr && bytes > 0) TAMP_TRY(self.message, cudaMalloc(&memory, bytes));
   return 0;
 }
 
-inline int start(Program& self, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
+inline int start(Program& self, const int64_t* lengths, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
                  const uint8_t* outputs_on_host, cudaStream_t stream) {
   std::vector<const void*> from(inputs, inputs + self.inputs.size());
   std::vector<void*> to(outputs, outputs + self.outputs.size());
   for (size_t i = 0; i < from.size(); ++i) {
     if (kIsStandIn || !inputs_on_host[i]) continue;
-    const size_t bytes = MODEL(inputs)()[i].bytes;
-    if (const int failed = own_memory(self, self.inputs[i], bytes)) return failed;
+    const size_t bytes = bytes_of(/*is_output=*/false, i, lengths);
+    if (const int failed = own_memory(self, self.inputs[i], port_of(/*is_output=*/false, i).bytes)) return failed;
     if (bytes > 0) TAMP_TRY(self.message, cudaMemcpyAsync(self.inputs[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream));
     from[i] = self.inputs[i];
   }
   for (size_t i = 0; i < to.size(); ++i) {
     if (kIsStandIn || !outputs_on_host[i]) continue;
-    if (const int failed = own_memory(self, self.outputs[i], MODEL(outputs)()[i].bytes)) return failed;
+    if (const int failed = own_memory(self, self.outputs[i], port_of(/*is_output=*/true, i).bytes)) return failed;
     to[i] = self.outputs[i];
   }
-  const tamp_status started = MODEL(run)(self.context, from.data(), to.data(), stream);
+  const tamp_status started = run_model(self.context, lengths, from.data(), to.data(), stream);
   if (started != TAMP_OK) self.message = MODEL(message)(self.context);
   return started;
 }
@@ -156,11 +225,11 @@ inline int status(void* program) {
   return found;
 }
 
-inline int finish(Program& self, void* const* outputs, const uint8_t* outputs_on_host, cudaStream_t stream) {
+inline int finish(Program& self, const int64_t* lengths, void* const* outputs, const uint8_t* outputs_on_host, cudaStream_t stream) {
   bool waits = kIsStandIn;
   for (size_t i = 0; !kIsStandIn && i < self.outputs.size(); ++i) {
     if (!outputs_on_host[i]) continue;
-    const size_t bytes = MODEL(outputs)()[i].bytes;
+    const size_t bytes = bytes_of(/*is_output=*/true, i, lengths);
     if (bytes > 0) TAMP_TRY(self.message, cudaMemcpyAsync(outputs[i], self.outputs[i], bytes, cudaMemcpyDeviceToHost, stream));
     waits = true;
   }
@@ -169,7 +238,7 @@ inline int finish(Program& self, void* const* outputs, const uint8_t* outputs_on
   return status(&self);
 }
 
-inline int run(void* program, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
+inline int run(void* program, const int64_t* lengths, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
                const uint8_t* outputs_on_host, void* stream) {
   Program& self = *static_cast<Program*>(program);
   const OnDevice here(self.device);
@@ -177,13 +246,13 @@ inline int run(void* program, const void* const* inputs, const uint8_t* inputs_o
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   const bool captures = is_capturing(on);  // in a CUDA graph of the caller's, whose order is the caller's business
   if (!captures && self.has_run && self.last_stream != on) TAMP_TRY(self.message, cudaStreamWaitEvent(on, self.done, 0));
-  if (const int failed = start(self, inputs, inputs_on_host, outputs, outputs_on_host, on)) return failed;
+  if (const int failed = start(self, lengths, inputs, inputs_on_host, outputs, outputs_on_host, on)) return failed;
   if (!captures) {
     TAMP_TRY(self.message, cudaEventRecord(self.done, on));
     self.last_stream = on;
     self.has_run = true;
   }
-  return finish(self, outputs, outputs_on_host, on);
+  return finish(self, lengths, outputs, outputs_on_host, on);
 }
 
 inline const char* message(const void* program) {
@@ -199,7 +268,7 @@ inline void* allocate(int32_t device, size_t bytes) {
 inline void release(void* memory) { cudaFree(memory); }
 
 inline TampLibraryPort port(int32_t is_output, int32_t index) {
-  const tamp_port& port = (is_output ? MODEL(outputs) : MODEL(inputs))()[index];
+  const tamp_port& port = port_of(is_output != 0, static_cast<size_t>(index));
   return {port.name, port.dtype, port.rank, port.shape};
 }
 
@@ -209,10 +278,25 @@ inline TampLibraryPort port(int32_t is_output, int32_t index) {
 extern "C" __attribute__((visibility("default"))) const TampLibrary* tamp_library(void) {
   namespace own = tamp_library_of_model;
   static const tamp_info& info = *MODEL(info)();
-  static const TampLibrary library = {
-      TAMP_LIBRARY_VERSION, own::kIsStandIn, info.input_count, info.output_count, info.tamp, info.name, info.vdevice,
-      info.precision,       info.batch,      info.structure,   own::port,         own::open, own::run,  own::status,
-      own::message,         own::close,      own::allocate,    own::release,
-  };
+  static const TampLibrary library = own::with_lengths({
+      TAMP_LIBRARY_VERSION,
+      own::kIsStandIn,
+      info.input_count,
+      info.output_count,
+      info.tamp,
+      info.name,
+      info.vdevice,
+      info.precision,
+      info.batch,
+      info.structure,
+      own::port,
+      own::open,
+      own::run,
+      own::status,
+      own::message,
+      own::close,
+      own::allocate,
+      own::release,
+  });
   return &library;
 }

@@ -5,13 +5,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TAMP_LIBRARY_VERSION 2 /* of these structs */
+#define TAMP_LIBRARY_VERSION 3 /* of these structs */
 
 /* An input or output, as tamp_port of NAME.h. */
 struct TampLibraryPort {
   const char *name, *dtype;
   int32_t rank;
   const int64_t* shape;
+};
+
+/* A number that each run is given, as tamp_length of NAME.h; and a dimension that depends on one, as tamp_axis. */
+struct TampLibraryLength {
+  const char* name;
+  int64_t smallest, largest;
+};
+struct TampLibraryAxis {
+  int32_t port, dim, length;
+  int64_t times, plus, over;
 };
 
 struct TampLibrary {
@@ -25,14 +35,21 @@ struct TampLibrary {
   /* A program with its weights on a CUDA device. Functions that return int return 0 or a number that is not; message() says why. */
   int (*open)(int32_t device, const char* weights, void** program);
   /* One pointer an input and output; where on_host[i] is not 0 it is host memory, which is copied through device memory of the program.
-     With outputs on the host it returns when they are there. `stream` is a cudaStream_t of the program's device. */
-  int (*run)(void* program, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs, const uint8_t* outputs_on_host,
-             void* stream);
+     With outputs on the host it returns when they are there. `stream` is a cudaStream_t of the program's device; `lengths` has a value for
+     each length. */
+  int (*run)(void* program, const int64_t* lengths, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
+             const uint8_t* outputs_on_host, void* stream);
   int (*status)(void* program);                /* whether an earlier run failed on the device */
   const char* (*message)(const void* program); /* null: of open() */
   void (*close)(void* program);
   void* (*allocate)(int32_t device, size_t bytes); /* device memory; null if there is none */
   void (*release)(void* memory);
+  /* All zero where shapes are fixed. */
+  int32_t lengths, input_axes, output_axes;
+  struct TampLibraryLength (*length)(int32_t index);
+  struct TampLibraryAxis (*axis)(int32_t is_output, int32_t index);
+  int32_t buckets, bucket_length; /* largest values of the programs, of which length */
+  const int64_t* bucket;
 };
 
 /* The one symbol that is looked up: const struct TampLibrary* tamp_library(void) */

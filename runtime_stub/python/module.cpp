@@ -59,6 +59,28 @@ class Library {
     return out;
   }
 
+  // (name, smallest, largest, largest values of its programs) of each length.
+  nb::list lengths() const {
+    nb::list out;
+    for (int32_t i = 0; i < library_->lengths; ++i) {
+      const TampLibraryLength length = library_->length(i);
+      nb::list buckets;
+      for (int32_t b = 0; i == library_->bucket_length && b < library_->buckets; ++b) buckets.append(library_->bucket[b]);
+      if (buckets.size() == 0) buckets.append(length.largest);
+      out.append(nb::make_tuple(text(length.name), length.smallest, length.largest, nb::tuple(buckets)));
+    }
+    return out;
+  }
+  // (port, dim, length, times, plus, over) of each dimension of inputs or outputs that depends on a length.
+  nb::list axes(bool are_outputs) const {
+    nb::list out;
+    for (int32_t i = 0; i < (are_outputs ? library_->output_axes : library_->input_axes); ++i) {
+      const TampLibraryAxis axis = library_->axis(are_outputs, i);
+      out.append(nb::make_tuple(axis.port, axis.dim, axis.length, axis.times, axis.plus, axis.over));
+    }
+    return out;
+  }
+
  private:
   // Names come from the model and need not be UTF-8.
   static nb::object text(const char* bytes) {
@@ -83,13 +105,15 @@ class Program {
 
   using Addresses = std::vector<uintptr_t>;
   using Flags = std::vector<uint8_t>;
-  void run(const Addresses& inputs, const Flags& inputs_on_host, const Addresses& outputs, const Flags& outputs_on_host, uintptr_t stream) {
+  void run(const Addresses& inputs, const Flags& inputs_on_host, const Addresses& outputs, const Flags& outputs_on_host, uintptr_t stream,
+           const std::vector<int64_t>& lengths) {
     if (inputs.size() != static_cast<size_t>(library_->inputs) || inputs_on_host.size() != inputs.size() ||
-        outputs.size() != static_cast<size_t>(library_->outputs) || outputs_on_host.size() != outputs.size())
-      throw RunError("the model has other numbers of inputs and outputs");
+        outputs.size() != static_cast<size_t>(library_->outputs) || outputs_on_host.size() != outputs.size() ||
+        lengths.size() != static_cast<size_t>(library_->lengths))
+      throw RunError("the model has other numbers of inputs, outputs and lengths");
     const nb::gil_scoped_release others_run;
     const std::lock_guard<std::mutex> one_at_a_time(mutex_);
-    const int failed = library_->run(program_, reinterpret_cast<const void* const*>(inputs.data()), inputs_on_host.data(),
+    const int failed = library_->run(program_, lengths.data(), reinterpret_cast<const void* const*>(inputs.data()), inputs_on_host.data(),
                                      reinterpret_cast<void* const*>(const_cast<uintptr_t*>(outputs.data())), outputs_on_host.data(),
                                      reinterpret_cast<void*>(stream));
     if (failed != 0) throw RunError(library_->message(program_));
@@ -170,11 +194,13 @@ NB_MODULE(_native, m) {
       .def(nb::init<const std::string&>(), nb::arg("path"))
       .def_prop_ro("is_stand_in", [](const Library& self) { return self.get()->is_stand_in != 0; })
       .def("info", &Library::info)
-      .def("ports", &Library::ports, nb::arg("are_outputs"));
+      .def("ports", &Library::ports, nb::arg("are_outputs"))
+      .def("lengths", &Library::lengths)
+      .def("axes", &Library::axes, nb::arg("are_outputs"));
   nb::class_<Program>(m, "Program")
       .def(nb::init<const Library&, int, const std::string&>(), nb::arg("library"), nb::arg("device"), nb::arg("weights"))
       .def("run", &Program::run, nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("outputs"), nb::arg("outputs_on_host"),
-           nb::arg("stream"))
+           nb::arg("stream"), nb::arg("lengths"))
       .def("check", &Program::check);
   nb::class_<View>(m, "View")
       .def(

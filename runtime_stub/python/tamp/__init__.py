@@ -11,10 +11,10 @@ from ._cache import cache_folder, cache_limit, clear_cache
 from ._compile import compile
 from ._errors import CompileError, Error, RunError
 from ._library import build, load
-from ._model import Info, Model, Port
+from ._model import Axis, Info, Length, Model, Port
 from ._program import version
 
 __version__ = version()
 __all__ = [
-    "CompileError", "Error", "Info", "Model", "Port", "RunError", "build", "cache_folder", "cache_limit", "clear_cache", "compile", "load",
+    "Axis", "CompileError", "Error", "Info", "Length", "Model", "Port", "RunError", "build", "cache_folder", "cache_limit", "clear_cache", "compile", "load",
 ]  # fmt: skip

@@ -28,8 +28,8 @@ def compile(
     precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None,
     vdevice: str | os.PathLike[str] = "auto",
     device: Literal["auto", "cuda", "cpu"] = "auto",
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
+    batch: int | str | None = None,
+    dims: Mapping[str, int | str] | None = None,
     freeze: Mapping[str, Any] | None = None,
     activations: Literal["auto", "fp32"] | None = None,
     policy: Literal[
@@ -51,8 +51,9 @@ def compile(
         stand-in.
     device: what runs it: "cuda", "cpu" (the stand-in for CUDA), or "auto": a GPU if there is one, and nvcc; else the stand-in, with a
         RuntimeWarning, or a CompileError if vdevice names a GPU.
-    batch: makes this the first extent of all inputs, in elements.
-    dims: values of symbolic dimensions by name, in elements.
+    batch: makes this the first extent of all inputs, in elements; "1:8": each call gives it.
+    dims: values of symbolic dimensions by name, in elements; "1:512": each call gives it, by the shapes of its inputs; "16,64,512": the same of
+        1 to 512, with a program up to each of these.
     freeze: arrays by the names of inputs that become constants.
     activations: "auto" or "fp32", policy, execution: as `tamp compile --help` says.
     name: of the generated files and functions; by default that of the model's file.

@@ -10,13 +10,45 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _arrays, _native, _program
 from ._errors import CompileError, NativeRunError, RunError
 
 LIBRARY = "library.so"  # in a model's folder, beside what the compiler wrote
 VDEVICE_FILE = "vdevice.json"  # there, where `vdevice` was a file: NAME.rprogram.json has only its name
+
+
+class Axis(NamedTuple):
+    """A dimension of an input or output that depends on a length: (times * value + plus) // over elements."""
+
+    dim: int
+    """Which dimension."""
+    length: str
+    """The length's name."""
+    times: int = 1
+    plus: int = 0
+    over: int = 1
+
+    def at(self, value: int) -> int:
+        """The elements at this value of the length."""
+        return (self.times * value + self.plus) // self.over
+
+    def __str__(self) -> str:
+        text = f"{'' if self.times == 1 else f'{self.times}*'}{self.length}{f'{self.plus:+}' if self.plus else ''}"
+        return text if self.over == 1 else f"({text})/{self.over}"
+
+
+@dataclass(frozen=True)
+class Length:
+    """A number that each call gives, by the shapes of its inputs."""
+
+    name: str
+    """The symbolic dimension of the ONNX model; "batch" of `batch="1:8"`."""
+    smallest: int
+    largest: int
+    buckets: tuple[int, ...]
+    """Up to which values there is a program; the smallest that holds a call's value runs it."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +60,22 @@ class Port:
     dtype: str
     """The element type: "f32", "f16", "bf16", "f64", "i8" to "i64", "u8" to "u64", "bool"."""
     shape: tuple[int, ...]
-    """The extents, in elements, in the model's order of dimensions. All are fixed."""
+    """The extents, in elements, in the model's order of dimensions; at the largest lengths."""
+    axes: tuple[Axis, ...] = ()
+    """The dimensions that each call gives. All others are fixed."""
+
+    def shape_at(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The extents at these values of the lengths, by their names."""
+        shape = list(self.shape)
+        for axis in self.axes:
+            shape[axis.dim] = axis.at(values[axis.length])
+        return tuple(shape)
 
     def __str__(self) -> str:
-        return f"'{self.name}' {self.dtype}[{','.join(map(str, self.shape))}]"
+        extents = list(map(str, self.shape))
+        for axis in self.axes:
+            extents[axis.dim] = str(axis)
+        return f"'{self.name}' {self.dtype}[{','.join(extents)}]"
 
 
 @dataclass(frozen=True)
@@ -54,6 +98,8 @@ class Info:
     """What it takes, in the order of a call's arguments."""
     outputs: tuple[Port, ...]
     """What it gives."""
+    lengths: tuple[Length, ...] = ()
+    """The numbers that each call gives by the shapes of its inputs."""
 
 
 class Model:
@@ -73,8 +119,9 @@ class Model:
         self.device = "cpu" if self._library.is_stand_in else "cuda"
         """"cuda", or "cpu": the stand-in for CUDA."""
         tamp, name, vdevice, precision, batch, structure = self._library.info()
-        inputs, outputs = [tuple(Port(*port) for port in self._library.ports(are_outputs)) for are_outputs in (False, True)]
-        self.info = Info(tamp, name, vdevice, precision, batch or None, f"{structure:016x}", inputs, outputs)
+        lengths = tuple(Length(*length) for length in self._library.lengths())
+        inputs, outputs = [_ports(self._library, are_outputs, lengths) for are_outputs in (False, True)]
+        self.info = Info(tamp, name, vdevice, precision, batch or None, f"{structure:016x}", inputs, outputs, lengths)
         """What it was compiled for, and what it takes."""
         self.name: str = name
         """What the generated files and functions are called."""
@@ -82,6 +129,8 @@ class Model:
         """What the model takes, in the order of a call's arguments."""
         self.outputs: tuple[Port, ...] = outputs
         """What it gives."""
+        self.lengths: tuple[Length, ...] = lengths
+        """The numbers that each call gives by the shapes of its inputs; none if all shapes are fixed."""
         self.schedule: dict[str, Any] = schedule_of(folder) if (folder / f"{name}.rprogram.json").exists() else {}
         """The rProgram, as NAME.rprogram.json has it: "rops", "lanes" and so on. Times are in microseconds, sizes in bytes. Empty if that file is
         not beside a library that was loaded."""
@@ -98,7 +147,8 @@ class Model:
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Runs the model.
 
-        Inputs are arrays in the model's order, or by name; all of exactly the element types and shapes that `inputs` lists. They may be
+        Inputs are arrays in the model's order, or by name; all of exactly the element types and shapes that `inputs` lists. Where these name
+        a length, any of its values will do, the same in all inputs; results have the shapes that follow. They may be
         numpy arrays, torch tensors, or other arrays with `__dlpack__`, and are only read. An array that is not dense and row-major is
         copied first.
 
@@ -113,17 +163,19 @@ class Model:
         arrays = self._in_order(inputs, named_inputs)
         kinds = [self._about(port, _arrays.kind_of, array) for port, array in zip(self.inputs, arrays)]
         given = [self._about(port, kind.where, array) for port, kind, array in zip(self.inputs, kinds, arrays)]
+        values = _values(self.lengths, self.inputs, given)
         for port, where in zip(self.inputs, given):
-            _check(port, where)
+            _check(port, where, port.shape_at(values))
         device = self._device_of(given)
         lead = next((i for i, where in enumerate(given) if where.device is not None), 0)
         kind = kinds[lead] if kinds else _arrays.Numpy()
         is_on_gpu = bool(given) and given[lead].device is not None
-        made = [kind.empty(self._library, port.dtype, port.shape, device if is_on_gpu else None) for port in self.outputs]
+        made = [kind.empty(self._library, port.dtype, port.shape_at(values), device if is_on_gpu else None) for port in self.outputs]
         program = self._loaded(device)
         try:
             program.run([where.address for where in given], [where.device is None for where in given], [address for _, address in made],
-                        [not is_on_gpu] * len(made), kind.stream(device) if self.device == "cuda" and is_on_gpu else 0)  # fmt: skip
+                        [not is_on_gpu] * len(made), kind.stream(device) if self.device == "cuda" and is_on_gpu else 0,
+                        [values[length.name] for length in self.lengths])  # fmt: skip
         except NativeRunError as failure:
             raise RunError(str(failure)) from None
         results = tuple(kind.finish(array) for array, _ in made)
@@ -248,10 +300,39 @@ def program_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _check(port: Port, where: _arrays.Where) -> None:
+def _ports(library: _native.Library, are_outputs: bool, lengths: tuple[Length, ...]) -> tuple[Port, ...]:
+    ports = [Port(*port) for port in library.ports(are_outputs)]
+    axes: list[list[Axis]] = [[] for _ in ports]
+    for port, dim, length, *extent in library.axes(are_outputs):
+        axes[port].append(Axis(dim, lengths[length].name, *extent))
+    return tuple(Port(port.name, port.dtype, port.shape, tuple(own)) for port, own in zip(ports, axes))
+
+
+def _values(lengths: tuple[Length, ...], ports: tuple[Port, ...], given: list[_arrays.Where]) -> dict[str, int]:
+    """The lengths as the shapes of the inputs have them, which must agree; of one that no input has, the largest value."""
+    values: dict[str, int] = {}
+    first: dict[str, Port] = {}
+    limits = {length.name: length for length in lengths}
+    for port, where in zip(ports, given):
+        for axis in port.axes if len(where.shape) == len(port.shape) else ():
+            length, found = limits[axis.length], where.shape[axis.dim]
+            value = values.get(axis.length, -((axis.plus - found * axis.over) // axis.times))
+            if length.smallest <= value <= length.largest and axis.at(value) == found:
+                values[axis.length] = value
+                first.setdefault(axis.length, port)
+            elif axis.length in values:
+                raise ValueError(f"input {port}: dimension {axis.dim} is {found}, allowed is {axis.at(value)}, as "
+                                 f"'{first[axis.length].name}' has it ({axis.length} {value})")  # fmt: skip
+            else:
+                raise ValueError(f"input {port}: dimension {axis.dim} is {found}, allowed are {axis.at(length.smallest)} to "
+                                 f"{axis.at(length.largest)} ({axis.length})")  # fmt: skip
+    return {**{length.name: length.largest for length in lengths}, **values}
+
+
+def _check(port: Port, where: _arrays.Where, shape: tuple[int, ...]) -> None:
     if where.dtype != port.dtype:
         raise TypeError(f"input {port}: found elements of type {where.dtype}")
-    if where.shape != port.shape:
+    if where.shape != shape:
         raise ValueError(f"input {port}: found shape [{','.join(map(str, where.shape))}]")
 
 
