@@ -134,6 +134,29 @@ def test_models_from_memory_and_their_options(tamp):
     refused(FileNotFoundError, ["none.onnx: no such file"], compiled, tamp.folder / "none.onnx")
 
 
+def test_lengths_of_run_time_come_from_the_shapes_of_arrays(tamp):
+    nodes = [m.node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), m.node("MatMul", ["t", "z"], ["y"])]
+    made = m.model(nodes, [m.value("x", ["N", "M", 4]), m.value("z", ["N", "M", 3])], [m.value("y", ["N", 4, 3])])
+    model = compiled(made, dims={"N": "1:3", "M": "2:4,8"})
+    length, axis = tamp_package().Length, tamp_package().Axis
+    assert model.lengths == model.info.lengths == (length("M", 2, 8, (4, 8)), length("N", 1, 3, (3,))), model.lengths
+    assert model.inputs[0].axes == (axis(0, "N"), axis(1, "M")) and model.inputs[0].shape == (3, 8, 4) and model.outputs[0].axes == (axis(0, "N"),)
+    assert str(model.inputs[1]) == "'z' f32[N,M,3]" and model.inputs[1].shape_at({"N": 2, "M": 5}) == (2, 5, 3)
+    for rows, columns in [(3, 8), (1, 2), (2, 4), (2, 5), (1, 7), (3, 2)]:
+        x, z = drawn(rows, columns, 4), drawn(rows, columns, 3)
+        y = model(x, z=z)
+        assert y.shape == (rows, 4, 3) and np.allclose(y, x.transpose(0, 2, 1) @ z, atol=1e-5), (rows, columns)
+    refused(ValueError, ["input 'z' f32[N,M,3]: dimension 1 is 6, allowed is 5, as 'x' has it (M 5)"], model, drawn(1, 5, 4), drawn(1, 6, 3))
+    refused(ValueError, ["input 'x' f32[N,M,4]: dimension 1 is 9, allowed are 2 to 8 (M)"], model, drawn(1, 9, 4), drawn(1, 9, 3))
+    refused(ValueError, ["dimension 0 is 0, allowed are 1 to 3 (N)"], model, drawn(0, 5, 4), drawn(0, 5, 3))
+    refused(ValueError, ["input 'x' f32[N,M,4]: found shape [1,5,3]"], model, drawn(1, 5, 3), drawn(1, 5, 3))
+    refused(ValueError, ["found shape [5,4]"], model, drawn(5, 4), drawn(1, 5, 3))
+    model.save(tamp.folder / "saved")
+    assert np.array_equal(tamp_package().load(tamp.folder / "saved")(x, z), y)
+    batched = compiled(m.relu(), batch="1:4", name="batched")
+    assert [each.name for each in batched.lengths] == ["batch"] and batched(drawn(3, 4)).shape == (3, 4)
+
+
 def test_what_is_not_supported_is_data(tamp):
     nodes = [m.node("Frobnicate", ["x"], ["a"], "first"), m.node("Relu", ["x"], ["r"]), m.node("Untangle", ["r"], ["y"], "last")]
     error = refused(tamp_package().CompileError, ["'first' (Frobnicate", "'last' (Untangle"], compiled, m.model(nodes))
