@@ -82,7 +82,7 @@ def class_part(name, cls):
 
 
 def page():
-    order = ["compile", "load", "build", "Model", "Info", "Port", "Error", "CompileError", "RunError", "cache_folder", "cache_limit", "clear_cache"]
+    order = ["compile", "load", "build", "Model", "Info", "Port", "Length", "Axis", "Error", "CompileError", "RunError", "cache_folder", "cache_limit", "clear_cache"]
     assert sorted(order) == sorted(tamp.__all__), f"{sorted(tamp.__all__)} are exported, this script knows {sorted(order)}"
     parts = [HEAD, f"{paragraphs(tamp.__doc__)}\n"]
     for name in order:

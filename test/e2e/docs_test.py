@@ -123,9 +123,12 @@ def rprograms(tamp):
     compiled("count", m.model([m.node("NonZero", ["x"], ["y"])], None, [m.value("y", [2, None], TensorProto.INT64)]))
     weights = [m.constant("w", np.ones((1, 256, 64), np.float32)), m.constant("r", np.ones((1, 256, 64), np.float32))]
     compiled("gang", m.model([m.node("LSTM", ["x", "w", "r"], ["y"], hidden_size=64)], [m.value("x", [20, 1, 64])], [m.value("y", [20, 1, 1, 64])], weights))
+    rows = m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", ["N", "M"])], [m.value("y", ["N", "M"])])
+    compiled("lengths", rows, "--dim", "M=2,8", "--batch", "1:4")
     read = {name: json.loads(path.read_text()) for name, path in found.items()}
     assert read["launches"]["launches"] and read["count"]["outputs"][0]["count"] == 1 and read["frozen"]["model"]["frozen"] == ["z"], read
     assert read["batch"]["model"]["batch"] == 2 and read["frozen"]["model"]["dims"] == {"N": 3} and any(rop["gang"] for rop in read["gang"]["rops"])
+    assert read["lengths"]["smaller"][0]["lengths"] and read["lengths"]["inputs"][0]["axes"] and read["lengths"]["model"]["batches"], read["lengths"]
     assert read["launches"]["model"]["activations"] == "fp32" and read["launches"]["schedule"]["launches"]
     return list(found.values())
 
@@ -146,15 +149,16 @@ def test_links_outside_of_the_pages_lead_somewhere(tamp):
 
 
 def test_the_page_of_the_c_api_has_every_name_of_the_header(tamp):
-    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
-    tamp("compile", "relu.onnx", "-o", "out")
+    rows = m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", ["N", 4])], [m.value("y", ["N", 4])])
+    (tamp.folder / "relu.onnx").write_bytes(rows.SerializeToString())
+    tamp("compile", "relu.onnx", "-o", "out", "--dim", "N=1:4")
     header = re.sub(r"/\*.*?\*/|//[^\n]*", "", (tamp.folder / "out/relu.h").read_text(), flags=re.S)
     names = {name.replace("relu_", "NAME_") for name in re.findall(r"\b(?:tamp_\w+|TAMP_[A-Z]\w+|relu_\w+)\b", header)}
-    names -= {"TAMP_MODEL_H_relu", "TAMP_API_H", "tamp_cpp"}
+    names -= {"TAMP_MODEL_H_relu", "TAMP_API_H", "TAMP_LENGTHS_H", "tamp_cpp"}
     names |= set(re.findall(r"using tamp_cpp::(\w+);", header))
-    members = re.search(r"^class ModelOf \{\n public:(.*?)^ private:", header, re.M | re.S)[1]
-    names |= set(re.findall(r"^  (?! )(?:[\w:<>*&]+ )+(\w+)\(", members, re.M))
-    assert {"Input", "run_dlpack", "info", "get"} <= names, names
+    for members in re.findall(r"^class (?:ModelOf|VaryingModelOf) .*?\n public:(.*?)^ private:", header, re.M | re.S):
+        names |= set(re.findall(r"^  (?! )(?:[\w:<>*&]+ )+(\w+)\(", members, re.M))
+    assert {"Input", "run_dlpack", "info", "get", "output_shape", "lengths"} <= names, names
     for struct in re.findall(r"typedef struct tamp_\w+ \{(.*?)\}", header, re.S):
         names |= set(re.findall(r"(\w+);", struct))
     page = (DOCS / "reference/c-api.md").read_text()
