@@ -502,8 +502,10 @@ class Lengths {
         note(batch, axis.extent);
       }
     }
-    if (steps && cell.lengths < 0) {
-      auto& own = std::get<Recurrent>(attrs_).cells[0];
+    auto& own = std::get<Recurrent>(attrs_).cells[0];
+    if (steps && cell.lengths < 0 && !cell.reverse) {
+      own.end = steps;
+    } else if (steps && cell.lengths < 0) {
       own.lengths = static_cast<int32_t>(inputs_.size());
       const TensorId each = number_of(*steps, DType::i32);
       inputs_.push_back(emit(Elementwise{{{ElementwiseOp::identity, {0}}}, {op.batch}, DType::i32}, {each}));

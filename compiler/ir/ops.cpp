@@ -57,6 +57,8 @@ const char* name_of(const OpAttrs& attrs) {
 bool ends_at_length(const OpAttrs& attrs) {
   if (const auto* pad = std::get_if<Pad>(&attrs)) return !pad->ends.empty() || pad->number;
   if (const auto* softmax = std::get_if<Softmax>(&attrs)) return softmax->end.has_value();
+  if (const auto* recurrent = std::get_if<Recurrent>(&attrs))
+    return std::any_of(recurrent->cells.begin(), recurrent->cells.end(), [](const RecurrentCell& cell) { return cell.end.has_value(); });
   const auto* attention = std::get_if<Attention>(&attrs);
   return attention && attention->end;
 }

@@ -5,8 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "compiler/ir/length.h"
 
 namespace tamp {
 
@@ -68,6 +71,8 @@ struct RecurrentCell {
   // [B] i32: steps of each sequence. At a time t >= its length y is zero and the state stays as it is, in either direction, so
   // that `reverse` begins at the end of each sequence. A sequence of no steps (length 0 or less) has states of zero from the start.
   int32_t lengths = -1;
+  // The cell makes only so many steps: a length of run time (docs/adr/0049). Not of a cell that is `reverse`, whose first step is the last.
+  std::optional<Extent> end{};
   // Initial state: operands [B,H], or the final state of another cell. None = zeros.
   int32_t h0 = -1, c0 = -1;
   int32_t h0_cell = -1, c0_cell = -1;
@@ -93,6 +98,7 @@ struct RecurrentCell {
     f("bias", cell.bias, kNone);
     f("peepholes", cell.peepholes, kNone);
     f("lengths", cell.lengths, kNone);
+    f("end_", cell.end);
     f("h0", cell.h0, kNone);
     f("c0", cell.c0, kNone);
     f("h0_cell", cell.h0_cell, kNone);

@@ -12,7 +12,8 @@
 namespace tamp::schedule {
 namespace {
 
-constexpr int64_t kMostBegin = 0xffff;  // rk::Instruction has 16 bits
+constexpr int64_t kMostBegin = 0xffff;      // rk::Instruction has 16 bits
+constexpr size_t kMostGuardedExtents = 15;  // and as many numbers of extents
 
 bool overlap(const Run& a, const Run& b) {
   const auto end = [](const Run& run) { return run.offset + (run.count - 1) * run.stride + run.length; };
@@ -87,7 +88,9 @@ class Guards {
         }
         for (int64_t t = 0; t < phase.rtasks; ++t) begins[static_cast<size_t>(t)] = of_tile[static_cast<size_t>(phase.shared_tile_of(t))];
       }
-      if (std::any_of(begins.begin(), begins.end(), [](int64_t begin) { return begin > 0; })) {
+      const bool has_number = std::find(program_.extents.begin(), program_.extents.end(), extent) != program_.extents.end() ||
+                              program_.extents.size() < kMostGuardedExtents;
+      if (has_number && std::any_of(begins.begin(), begins.end(), [](int64_t begin) { return begin > 0; })) {
         note(extent);
         program_.guards[i][p] = Guard{extent, begins};
       }

@@ -49,6 +49,10 @@ void verify_memory(const RProgram& program, const Clocks& clocks, const select::
 // Proves that iterations of loops follow each other: see verify_loops.cpp. Requires that ids are in range and that all instructions run.
 void verify_loops(const RProgram& program, const Clocks& clocks, Violations& violations);
 
+// Proves that what rTasks leave undone in runs of smaller lengths is needed by none of those: see verify_guards.cpp. Requires that ids are
+// in range.
+void verify_guards(const RProgram& program, const select::Families& families, Violations& violations);
+
 // Proves for every gang: each of its rTasks has a vEU of its own, each word that one of them awaits is published by exactly one of them, no
 // word is outside the exchange, and no other data uses the exchange's memory. For every buffer with words: each of its writers publishes
 // them, and no other data uses their memory. Requires that ids are in range.

@@ -124,7 +124,7 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop) {
       {"y_c_b", of(o.y_c, 0)},
       {"y_c_k", of(o.y_c, 1)},
       {"kind", arg(static_cast<int64_t>(cell.kind))},
-      {"steps", arg(cell.steps)},
+      {"steps", cell.end ? ArgValue{ExtentArg{{*cell.end}}} : arg(cell.steps)},
       {"input", arg(input)},
       {"hidden", arg(cell.hidden)},
       {"reverse", arg(int64_t{cell.reverse})},

@@ -134,7 +134,7 @@ class Arguments {
         {"c0_is_words", arg(int64_t{cell.c0_cell >= 0})},
         {"publishes", arg(int64_t{own_.publishes})},
         {"share_floats", arg(own_.shape.image_floats())},
-        {"steps", arg(cell.steps)},
+        {"steps", cell.end ? ArgValue{ExtentArg{{*cell.end}}} : arg(cell.steps)},
         {"x_t", arg(direction * stride(x, 0))},
         {"x_b", arg(stride(x, 1))},
         {"x_k", arg(stride(x, 2))},

@@ -290,10 +290,14 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
     if (cell.steps < 1 || cell.hidden < 1 || input_sizes[c] < 1) return false;
     // Here R is multiplied by reset * h, so a step would need two exchanges.
     if (cell.kind == CellKind::gru && !cell.linear_before_reset) return false;
+    // The word of the last step is at a fixed place.
+    for (const int32_t before : {cell.h0_cell, cell.c0_cell}) {
+      if (before >= 0 && recurrent.cells[static_cast<size_t>(before)].end) return false;
+    }
     if (cell.x_cell < 0) continue;
     // Words do not say that a sequence has ended.
     const RecurrentCell& from = recurrent.cells[static_cast<size_t>(cell.x_cell)];
-    if (cell.lengths != from.lengths || cell.steps != from.steps || cell.reverse != from.reverse) return false;
+    if (cell.lengths != from.lengths || cell.steps != from.steps || cell.end != from.end || cell.reverse != from.reverse) return false;
   }
   return true;
 }

@@ -15,8 +15,8 @@ struct alignas(16) Instruction {  // in tables
   uint16_t signal;                // event, or kNone16
   uint32_t index;                 // rTask within the record's phase
   uint16_t wait[kWaits];          // events, or kNone16
-  // Of a rTask: where its results begin, where they may lie behind an extent of run time (extents.cuh). Without one, where a lane enters loop l:
-  // 2 * l + 1; where it goes back: 2 * l + 2; `index` is the rows between the two (loops.cuh). Else 0.
+  // Of a rTask: where its results begin, where they may lie behind an extent of run time (extents.cuh). Without one, where a lane enters
+  // loop l: 2 * l + 1; where it goes back: 2 * l + 2; `index` is the rows between the two (loops.cuh). Else 0.
   uint16_t detail;
 };
 

@@ -97,8 +97,7 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
       if ((++spins & 255u) != 0) continue;
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
-      if (now_ns() - start > launch.wait_budget_ns)
-        return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
+      if (now_ns() - start > launch.wait_budget_ns) return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
 #endif
     }
   }

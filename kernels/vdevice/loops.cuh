@@ -26,7 +26,7 @@ struct Epochs {
     return run;
   }
   RK_INLINE void give_up(const Launch& launch, const Instruction& i, uint32_t event, uint32_t seen, uint32_t wanted) const {
-    if constexpr (kLoopsOf<Veu> > 0) {
+    if constexpr (kLoopsOf < Veu >> 0) {
       const uint32_t loop = tables.event_loop[event];
       const uint32_t before = loop == 0 ? 0 : poll(state_line(launch, control.line + loop - 1));
       return rk::give_up(launch, i.record, i.index, event, seen, wanted, loop == 0 ? 0 : control.iterations[loop - 1] - before);

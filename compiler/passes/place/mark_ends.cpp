@@ -64,6 +64,7 @@ class Ends {
   void follow(const ROperator& rop) {
     if (std::holds_alternative<Fused>(rop.attrs)) return follow_steps(rop);
     if (const auto* pad = std::get_if<Pad>(&rop.attrs); pad && !pad->ends.empty()) return set(rop.outputs[0], pad->ends);
+    if (const auto* recurrent = std::get_if<Recurrent>(&rop.attrs)) return follow_cells(*recurrent, rop);
     const size_t rank = shape(rop.outputs[0]).size();
     std::vector<std::optional<Extent>> ends(rank);
     std::vector<bool> mixed(rank, false);
@@ -83,6 +84,13 @@ class Ends {
     }
     for (const TensorId id : rop.outputs) {
       if (shape(id).size() == rank) set(id, made);
+    }
+  }
+
+  // A cell that makes only so many steps reads and writes nothing behind them.
+  void follow_cells(const Recurrent& recurrent, const ROperator& rop) {
+    for (const RecurrentCell& cell : recurrent.cells) {
+      if (cell.end && cell.y >= 0) set(rop.outputs[static_cast<size_t>(cell.y)], {{0, *cell.end}});
     }
   }
 
@@ -212,6 +220,12 @@ class Ends {
     return is_query || (i == 2 && back == 1) ? follows(rank - back, axis) : Link{};
   }
 
+  Link rule(const Recurrent& op, const ROperator&, size_t i, const LengthAxis& axis) const {
+    const auto is_read = [&](const RecurrentCell& cell) { return cell.x == static_cast<int32_t>(i); };
+    const bool ends =
+        std::all_of(op.cells.begin(), op.cells.end(), [&](const RecurrentCell& cell) { return !is_read(cell) || cell.end == axis.extent; });
+    return axis.dim == 0 && ends && std::any_of(op.cells.begin(), op.cells.end(), is_read) ? Link{.kind = Link::ignored} : Link{};
+  }
   Link rule(const Softmax& op, const ROperator&, size_t, const LengthAxis& axis) const {
     return axis.dim >= op.first_axis && axis.dim <= op.last_axis ? Link{} : same(axis);
   }

@@ -20,7 +20,8 @@ int64_t result_bytes(const Graph& graph, const ROperator& rop) {
 
 bool reads_constants_only(const Graph& graph, const ROperator& rop) {
   const std::vector<TensorId> reads = reads_of(rop);
-  return !ends_at_length(rop.attrs) && !is_of_loop(rop.attrs) && std::all_of(reads.begin(), reads.end(), [&](TensorId id) { return is_constant(graph, id); });
+  return !ends_at_length(rop.attrs) && !is_of_loop(rop.attrs) &&
+         std::all_of(reads.begin(), reads.end(), [&](TensorId id) { return is_constant(graph, id); });
 }
 
 void fold(Graph& graph, const ROperator& rop) {

@@ -110,7 +110,7 @@ Graph take_last_states(Graph graph) {
     ROperator& rop = graph.rop(producer);
     auto& recurrent = std::get<Recurrent>(rop.attrs);
     for (RecurrentCell& cell : recurrent.cells) {
-      if (cell.y < 0 || rop.outputs[static_cast<size_t>(cell.y)] != at.tensor || cell.lengths >= 0) continue;
+      if (cell.y < 0 || rop.outputs[static_cast<size_t>(cell.y)] != at.tensor || cell.lengths >= 0 || cell.end) continue;
       const int64_t state = recurrent.batch * cell.hidden, last = cell.reverse ? 0 : cell.steps - 1;
       if (at.begin != last * state || element_count(graph.tensor(taken).shape) != state) continue;
       if (cell.y_h < 0) {
@@ -249,7 +249,8 @@ class Stacker {
     for (size_t c = 0; c < cells.size(); ++c) {
       const RecurrentCell& from = cells[c];
       const auto number = static_cast<int32_t>(c);
-      const bool same_steps = from.steps == cell.steps && from.reverse == cell.reverse && from.lengths < 0 && cell.lengths < 0;
+      const bool same_steps =
+          from.steps == cell.steps && from.end == cell.end && from.reverse == cell.reverse && from.lengths < 0 && cell.lengths < 0;
       const bool same_size = cell.x >= 0 && cell.w >= 0 && graph_.tensor(both.inputs[static_cast<size_t>(cell.x)]).shape[2] == from.hidden;
       if (same_steps && same_size && is_result(from.y, source(cell.x))) cell.x = -1, cell.x_cell = number;
       if (from.hidden != cell.hidden) continue;
