@@ -144,6 +144,20 @@ std::vector<passes::Pass> pipeline_of(const shape::Setting& setting) {
   return pipeline;
 }
 
+// The dimension with several buckets, and how the user called it; null if there is none.
+std::pair<std::string, const DimRange*> split_range(const CompileOptions& options) {
+  std::vector<std::pair<std::string, const DimRange*>> found;
+  for (const auto& [name, range] : options.ranges) {
+    if (range.buckets.size() > 1) found.emplace_back("--dim " + printable(name), &range);
+  }
+  if (options.batches && options.batches->buckets.size() > 1) found.emplace_back("--batch", &*options.batches);
+  if (found.empty()) return {};
+  if (found.size() > 1)
+    throw bad_input("{} and {} have several buckets each; supported: one dimension with several, others as SMALLEST:LARGEST",
+                    found[0].first, found[1].first);
+  return found[0];
+}
+
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   Prepared prepared;
   shape::Setting& setting = prepared.setting;
@@ -275,6 +289,8 @@ select::Records read_records(const std::string& name) {
 }
 
 Prepared prepare(const std::string& model_path, const CompileOptions& options) {
+  if (const auto [name, range] = split_range(options); range != nullptr)
+    throw bad_input("{}: several buckets are several programs, and this command takes one; give it SMALLEST:LARGEST", name);
   Dump dump(options.dump_dir);
   return prepare(model_path, options, dump);
 }
@@ -313,20 +329,6 @@ Compiled compile_one(const std::string& model_path, const CompileOptions& option
   return compiled;
 }
 
-// The dimension with several buckets, and how the user called it; null if there is none.
-std::pair<std::string, const DimRange*> split_range(const CompileOptions& options) {
-  std::vector<std::pair<std::string, const DimRange*>> found;
-  for (const auto& [name, range] : options.ranges) {
-    if (range.buckets.size() > 1) found.emplace_back("--dim " + printable(name), &range);
-  }
-  if (options.batches && options.batches->buckets.size() > 1) found.emplace_back("--batch", &*options.batches);
-  if (found.empty()) return {};
-  if (found.size() > 1)
-    throw bad_input(fmt::format("{} and {} have several buckets each; supported: one dimension with several, others as SMALLEST:LARGEST",
-                                found[0].first, found[1].first));
-  return found[0];
-}
-
 // A dimension that has one value in this bucket is no length of its program yet, and becomes one, behind the others.
 void add_lengths(RProgram& program, const RProgram& largest, int64_t bucket) {
   for (const Length& length : largest.graph.lengths) {
@@ -347,8 +349,8 @@ void require_ports(const char* kind, const RProgram& program, const RProgram& la
       wanted[static_cast<size_t>(axis.dim)] = axis.extent.at(value);
     }
     if (own.dtype == of_all.dtype && own.shape == wanted) continue;
-    throw unsupported(fmt::format("{} '{}': is {}{} in one bucket, where {}{} was expected", kind, printable(of_all.name),
-                                  name_of(own.dtype), shape_text(own.shape), name_of(of_all.dtype), shape_text(wanted)));
+    throw unsupported("{} '{}': is {}{} in one bucket, where {}{} was expected", kind, printable(of_all.name), name_of(own.dtype),
+                      shape_text(own.shape), name_of(of_all.dtype), shape_text(wanted));
   }
 }
 
@@ -358,8 +360,7 @@ Buckets buckets_of(const CompileOptions& options) {
   const auto [name, range] = split_range(options);
   if (range == nullptr) return {{options}, {}};
   if (!options.schedule.empty() && options.schedule_text.empty())
-    throw bad_input(fmt::format("{}: several buckets are several programs, and a schedule is of one", name));
-  if (options.measure) throw bad_input(fmt::format("{}: --measure is for one program, not for several buckets", name));
+    throw bad_input("{}: several buckets are several programs, and a schedule is of one", name);
   Buckets buckets{{}, range->buckets};
   int64_t smallest = range->smallest;
   for (const int64_t largest : range->buckets) {

@@ -258,8 +258,8 @@ CompiledFolder at_values(CompiledFolder compiled, const std::vector<int64_t>& va
   for (size_t i = 0; i < values.size(); ++i) {
     const Length& length = compiled.lengths[i];
     if (values[i] < length.smallest || values[i] > length.largest)
-      throw bad_input(fmt::format("{}: length '{}' is {}, allowed are {} to {}", compiled.name, printable(length.name), values[i],
-                                  length.smallest, length.largest));
+      throw bad_input("{}: length '{}' is {}, allowed are {} to {}", compiled.name, printable(length.name), values[i], length.smallest,
+                      length.largest);
   }
   for (auto* ports : {&compiled.inputs, &compiled.outputs}) {
     for (Port& port : *ports) {

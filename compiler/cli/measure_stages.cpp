@@ -132,6 +132,8 @@ MeasureStages measure_stages(const MeasureOptions& options) {
 void set_measure(const ModelArguments& arguments, const MeasureOptions& measuring, CompileOptions& options) {
   if (!arguments.measure) return;
   require_stages(options);
+  if (!options.ranges.empty() || options.batches)
+    throw bad_input("--measure needs fixed sizes, not lengths of run time (--dim NAME=A:B, --batch A:B)");
   if (measuring.device == Device::cuda && options.vdevice == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --measure on a GPU needs the vDevice of the GPU");
   if (measuring.device == Device::cpu) spdlog::warn("--measure on the stand-in: its times say nothing about a GPU");

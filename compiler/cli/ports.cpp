@@ -135,11 +135,10 @@ struct Told {
 
 void tell(Told& told, const Length& length, int64_t value, const std::string& where, int64_t found, const Extent& extent) {
   if (value < length.smallest || value > length.largest || extent.at(value) != found)
-    throw bad_input(fmt::format("{} is {}, allowed are {} to {} ({})", where, found, extent.at(length.smallest), extent.at(length.largest),
-                                printable(length.name)));
+    throw bad_input("{} is {}, allowed are {} to {} ({})", where, found, extent.at(length.smallest), extent.at(length.largest),
+                    printable(length.name));
   if (!told.where.empty() && told.value != value)
-    throw bad_input(
-        fmt::format("{} is {}, which makes {} {}, but {} says {}", where, found, printable(length.name), value, told.where, told.value));
+    throw bad_input("{} is {}, which makes {} {}, but {} says {}", where, found, printable(length.name), value, told.where, told.value);
   if (told.where.empty()) told = {value, where};
 }
 
@@ -154,16 +153,16 @@ std::vector<int64_t> values_of(const CompiledFolder& model, const std::vector<st
     const auto [name, value] = split_assignment("--at", text);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end())
-      throw bad_input(fmt::format("--at '{}': {}{}", printable(text),
-                                  names.empty() ? "the model has no lengths of run time, which --dim NAME=SMALLEST:LARGEST makes"
-                                                : "the model's lengths are " + printable(join(names, ", ")),
-                                  did_you_mean(name, names)));
+      throw bad_input("--at '{}': {}{}", printable(text),
+                      names.empty() ? "the model has no lengths of run time, which --dim NAME=SMALLEST:LARGEST makes"
+                                    : "the model's lengths are " + printable(join(names, ", ")),
+                      did_you_mean(name, names));
     const auto i = static_cast<size_t>(found - names.begin());
-    if (!told[i].where.empty()) throw bad_input(fmt::format("--at '{}' is given twice", printable(name)));
+    if (!told[i].where.empty()) throw bad_input("--at '{}' is given twice", printable(name));
     int64_t number = 0;
     const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (failure != std::errc() || end != value.data() + value.size())
-      throw bad_input(fmt::format("--at '{}': '{}' is no number", printable(text), printable(value)));
+      throw bad_input("--at '{}': '{}' is no number", printable(text), printable(value));
     tell(told[i], model.lengths[i], number, fmt::format("--at '{}'", printable(name)), number, {});
   }
   if (model.lengths.empty()) return {};

@@ -254,6 +254,8 @@ def test_what_cannot_have_buckets_is_refused(tamp):
                           (["--dim", "seq=8,2", "--dim", "rows=1"], "'8,2' does not ascend"), (["--dim", "seq=9:8", "--dim", "rows=1"], "'9:8' begins behind its end"),
                           (["--dim", "seq=a:8", "--dim", "rows=1"], "is not a positive integer")]:
         tamp("compile", "att.onnx", "-o", "att", "--vdevice", "cpu", *options, code=1, says=says)
+    tamp(*RUN, "att.onnx", "--dim", "seq=2:8", "--dim", "rows=1", "--measure", "--policy", "ios", code=1, says="--measure needs fixed sizes")
+    tamp("tune", "att.onnx", "-o", "att", "--device", "cpu", "--dim", "seq=2,8", "--dim", "rows=1", code=1, says="several buckets are several programs")
 
 
 if __name__ == "__main__":
