@@ -165,6 +165,8 @@ CompileOptions compile_options(const ModelArguments& arguments) {
       options.batch = range.smallest;
     else
       options.batches = range;
+    if (options.batches && options.ranges.contains("batch"))
+      throw bad_input("--dim 'batch' and --batch: two lengths of one name; give one of them");
   }
   options.narrow_activations = arguments.activations != "fp32";
   options.frozen = frozen_values(arguments.frozen);
