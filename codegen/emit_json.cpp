@@ -237,7 +237,11 @@ ordered_json launches_json(const RProgram& program) {
 ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   if (!origin) return nullptr;
   ordered_json out = {{"content", fmt::format("{:016x}", origin->content)}, {"dims", origin->dims}};
-  const auto range_json = [](const DimRange& range) { return ordered_json{{"smallest", range.smallest}, {"buckets", range.buckets}}; };
+  const auto range_json = [](const DimRange& range) {
+    ordered_json json = {{"smallest", range.smallest}, {"buckets", range.buckets}};
+    if (range.chosen) json["chosen"] = true;
+    return json;
+  };
   for (const auto& [name, range] : origin->ranges) out["ranges"][name] = range_json(range);
   if (origin->batches) out["batches"] = range_json(*origin->batches);
   if (!origin->frozen.empty()) out["frozen"] = origin->frozen;

@@ -382,7 +382,7 @@ Buckets buckets_of(const CompileOptions& options) {
         one.ranges[symbol] = {smallest, {largest}};
     }
     buckets.options.push_back(std::move(one));
-    smallest = largest + 1;
+    if (!range->chosen) smallest = largest + 1;
   }
   return buckets;
 }
@@ -409,8 +409,52 @@ RProgram join_buckets(std::vector<RProgram> programs, const std::vector<int64_t>
   return whole;
 }
 
-Compiled compile(const std::string& model_path, const CompileOptions& options) {
-  const select::Records records = read_records(options.records);
+namespace {
+
+constexpr size_t kMostChosen = 4;
+constexpr double kWorthChoosing = 0.87;  // of the time of the next larger program
+
+// The range that buckets may be chosen for, or null.
+DimRange* range_to_choose(CompileOptions& options) {
+  const bool is_of_one_program = !options.schedule.empty() || !options.schedule_text.empty() || options.like != nullptr ||
+                                 options.measure != nullptr || !options.dump_dir.empty() || options.keep_all;
+  if (!options.chooses_buckets || is_of_one_program || options.ranges.size() + (options.batches ? 1 : 0) != 1) return nullptr;
+  DimRange& range = options.batches ? *options.batches : options.ranges.begin()->second;
+  return range.buckets.size() == 1 ? &range : nullptr;
+}
+
+// Halves the largest value as long as a program for what is left gains enough. Each step is a whole compilation, so it ends with the first
+// that does not.
+Compiled compile_chosen(const std::string& model_path, CompileOptions options, DimRange& range, const select::Records& records) {
+  const auto compiled_up_to = [&](int64_t largest) {
+    CompileOptions one = options;
+    DimRange& own = one.batches ? *one.batches : one.ranges.begin()->second;
+    own.buckets = {largest};
+    return compile_one(model_path, one, records);
+  };
+  Compiled compiled = compile_one(model_path, options, records);
+  std::vector<RProgram> programs;
+  programs.push_back(std::move(compiled.program));
+  while (programs[0].vdevice.arch != "cpu" && programs.size() < kMostChosen) {
+    const int64_t half = range.buckets[0] / 2;
+    if (half < std::max<int64_t>(range.smallest, 2)) break;
+    RProgram smaller = compiled_up_to(half).program;
+    if (smaller.estimated_us > kWorthChoosing * programs[0].estimated_us) break;
+    range.buckets.insert(range.buckets.begin(), half);
+    range.chosen = true;
+    programs.insert(programs.begin(), std::move(smaller));
+  }
+  compiled.program = join_buckets(std::move(programs), range.buckets);
+  compiled.options = std::move(options);
+  return compiled;
+}
+
+}  // namespace
+
+Compiled compile(const std::string& model_path, const CompileOptions& given) {
+  const select::Records records = read_records(given.records);
+  CompileOptions options = given;
+  if (DimRange* const range = range_to_choose(options)) return compile_chosen(model_path, options, *range, records);
   const Buckets buckets = buckets_of(options);
   std::vector<RProgram> programs;
   Compiled compiled;
@@ -419,6 +463,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
     programs.push_back(std::move(compiled.program));
   }
   compiled.program = join_buckets(std::move(programs), buckets.largest);
+  compiled.options = std::move(options);
   return compiled;
 }
 

@@ -26,8 +26,11 @@ struct CompileOptions {
   schedule::Policy policy = schedule::Policy::best;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
-  std::map<std::string, DimRange> ranges;    // dimensions that are known only at run time; none of them is in `dims`
-  std::optional<DimRange> batches;           // --batch 1:8; then `batch` is 0
+  std::map<std::string, DimRange> ranges;  // dimensions that are known only at run time; none of them is in `dims`
+  std::optional<DimRange> batches;         // --batch 1:8; then `batch` is 0
+  // Of one dimension that is known only at run time and has one bucket: adds the buckets for half of it, a quarter, .. that are worth a
+  // program of their own by the estimate; not for the stand-in, whose estimates mean little.
+  bool chooses_buckets = false;
   std::map<std::string, ops::Value> frozen;  // inputs that become constants
   int64_t batch = 0;                         // 0 = as the model says
   std::string records;                       // of measurements: a file, "none", or empty = those built into tamp
@@ -48,6 +51,7 @@ struct CompileOptions {
 struct Compiled {
   Graph source;  // as read, before any pass: the reference for --check; of the largest bucket
   RProgram program;
+  CompileOptions options;  // with the buckets that were chosen
 };
 
 // Error as in read_onnx, schedule::schedule and parse; InternalError if the verifier refuses the result.

@@ -57,6 +57,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                "program up to each of these values; may be repeated (docs/howto/lengths.md)");
   add_value(command, "--batch", "N|A:B|N,..", arguments.batch,
             "First extent of all inputs, also where the model was exported with another one; or values of run time, as with --dim");
+  add_value(command, "--buckets", "auto|given", arguments.buckets,
+            "auto (default): where one dimension is open as A:B, also programs up to B/2, B/4, .. that gain enough by the estimate; given: "
+            "those that --dim and --batch list")
+      ->check(CLI::IsMember({"auto", "given"}));
   add_repeated(command, "--freeze", "NAME=FILE", arguments.frozen,
                "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated");
 }
@@ -168,6 +172,7 @@ CompileOptions compile_options(const ModelArguments& arguments) {
     if (options.batches && options.ranges.contains("batch"))
       throw bad_input("--dim 'batch' and --batch: two lengths of one name; give one of them");
   }
+  options.chooses_buckets = arguments.buckets == "auto";
   options.narrow_activations = arguments.activations != "fp32";
   options.frozen = frozen_values(arguments.frozen);
   return options;
@@ -182,6 +187,7 @@ std::string options_text(const ModelArguments& arguments) {
   if (!arguments.execution.empty()) add("--execution", arguments.execution);
   for (const std::string& dim : arguments.dims) add("--dim", dim);
   if (!arguments.batch.empty()) add("--batch", arguments.batch);
+  if (arguments.buckets != "auto") add("--buckets", arguments.buckets);
   for (const std::string& frozen : arguments.frozen) {
     const auto [name, file] = split_assignment("--freeze", frozen);
     add("--freeze", name + "=" + file_name(file));

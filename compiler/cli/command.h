@@ -39,7 +39,7 @@ struct ModelArguments {
   std::string vdevice, precision, activations = "auto", policy = "best", execution, records;
   std::vector<std::string> dims, frozen;
   std::vector<int> ios_pruning;
-  std::string ios, schedule, batch;
+  std::string ios, schedule, batch, buckets = "auto";
   int64_t search_plans = -1;
   bool measure = false;
 };

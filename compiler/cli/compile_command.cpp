@@ -207,7 +207,7 @@ ExitCode compile_to_folder(CompileArguments arguments) {
     throw bad_input("--save-schedule: several buckets are several programs, and a schedule is of one");
   const Compiled compiled = compile(arguments.model, options);
   report_buckets(compiled.program);
-  emitting.origin = origin_of(arguments.model, compiled.source, options);
+  emitting.origin = origin_of(arguments.model, compiled.source, compiled.options);
   emitting.invocation = options_text(arguments.options);
   add_schedule(compiled.program, emitting);
   const Progress progress("writes " + printable(arguments.output));

@@ -103,7 +103,7 @@ void read_times(const json& planned_ns, std::vector<CompiledFolder::Lane>& lanes
 }
 
 DimRange read_range(const json& object) {
-  DimRange range{object.at("smallest"), object.at("buckets").get<std::vector<int64_t>>()};
+  DimRange range{object.at("smallest"), object.at("buckets").get<std::vector<int64_t>>(), object.value("chosen", false)};
   if (range.smallest < 1 || range.buckets.empty() || !std::is_sorted(range.buckets.begin(), range.buckets.end()) ||
       range.smallest > range.buckets.front())
     throw bad_input("field 'ranges' or 'batches' is not a range");

@@ -153,7 +153,7 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
   codegen::EmitOptions emitting{.name = name,
                                 .source_name = file_name(arguments.model),
-                                .origin = origin_of(arguments.model, compiled.source, options),
+                                .origin = origin_of(arguments.model, compiled.source, compiled.options),
                                 .invocation = options_text(arguments.options)};
   add_schedule(compiled.program, emitting);
   codegen::emit(compiled.program, emitting, folder);

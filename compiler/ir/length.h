@@ -43,10 +43,12 @@ struct LengthAxis {
 using LengthAxes = std::vector<LengthAxis>;  // ascending by dim; few, mostly none
 
 // What `--dim NAME=..` says of a dimension that is not one number: NAME=1:512, NAME=16,64,256 or NAME=1:16,64,256. A program is made for
-// each bucket, and runs the values above the bucket before it.
+// each bucket, and runs the values above the bucket before it. Buckets that tamp has chosen have programs for all values from the smallest
+// on.
 struct DimRange {
   int64_t smallest = 1;
   std::vector<int64_t> buckets;  // ascending; the last is the largest value
+  bool chosen = false;
   bool operator==(const DimRange&) const = default;
 };
 
