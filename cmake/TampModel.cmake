@@ -9,6 +9,7 @@
 # The options are those of `tamp compile` (its --help explains them). Without VDEVICE it is auto, this machine's GPU or h200, and CMake says
 # which. With one BATCH the model has that batch and its own name. Several, as in BATCH 1,8, are several models: resnet50_b1 and resnet50_b8,
 # each with a header (resnet50_b8.h), functions and weights of its own; the target resnet50 then has no header and links all of them.
+# BATCH 1:8, or DIMS sequence=1:512, is one model whose runs say which (docs/howto/lengths.md).
 #
 # `tamp compile` runs when CMake configures, again whenever one of the files that it reads changes (the model, its external weights, a
 # vDevice, schedule or records in a file) or tamp itself does; files that come out the same keep their time stamps, so nothing is built twice.

@@ -334,6 +334,8 @@ void add_lengths(RProgram& program, const RProgram& largest, int64_t bucket) {
   for (const Length& length : largest.graph.lengths) {
     if (length_named(program.graph, length.name) < 0) program.graph.lengths.push_back({length.name, bucket, bucket});
   }
+  if (!program.guards.empty()) return;
+  for (const RKernel& rkernel : program.rkernels) program.guards.emplace_back(rkernel.phases.size());
 }
 
 // Error (not supported) if the ports of a bucket are not those of the largest, cut at the bucket's values.

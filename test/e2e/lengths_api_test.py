@@ -173,7 +173,7 @@ int main() {
 
 def test_the_api_of_buckets_in_c_and_cpp(tamp):
     save(rows(), tamp.folder / "net.onnx")
-    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "cpu", "--dim", "seq=1,4,16")
+    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "cpu", "--dim", "seq=1,4,16", "--embed-weights")
     write_project(tamp.folder, "C CXX", """add_subdirectory(net)
 add_executable(in_c main.c)
 target_compile_options(in_c PRIVATE -Wall -Wextra -Werror -pedantic)
