@@ -157,6 +157,19 @@ def test_lengths_of_run_time_come_from_the_shapes_of_arrays(tamp):
     assert [each.name for each in batched.lengths] == ["batch"] and batched(drawn(3, 4)).shape == (3, 4)
 
 
+def test_buckets_keep_their_words_apart(tamp):
+    """Programs that take values as soon as they are there, and one that does not, run one after another in one arena."""
+    a, b = drawn(128, 64), drawn(64, 8)
+    nodes = [m.node("MatMul", ["x", "a"], ["h"], "first"), m.node("Relu", ["h"], ["r"]), m.node("MatMul", ["r", "b"], ["y"], "second")]
+    made = m.model(nodes, [m.value("x", ["N", 128])], [m.value("y", ["N", 8])], [m.constant("a", a), m.constant("b", b)])
+    model = compiled(made, vdevice="h200", precision="fp32", dims={"N": "1,2,40"})
+    words = [sum(part["what"] == "words" for part in program["arena"]) for program in [*model.schedule["smaller"], model.schedule]]
+    assert words[0] > 0 and words[1] > 0, words
+    for rows in [1, 40, 1, 2, 1, 39, 2, 2, 1, 3, 1]:
+        x = drawn(rows, 128)
+        assert np.allclose(model(x), np.maximum(x @ a, 0) @ b, rtol=1e-4, atol=1e-3), rows
+
+
 def test_what_is_not_supported_is_data(tamp):
     nodes = [m.node("Frobnicate", ["x"], ["a"], "first"), m.node("Relu", ["x"], ["r"]), m.node("Untangle", ["r"], ["y"], "last")]
     error = refused(tamp_package().CompileError, ["'first' (Frobnicate", "'last' (Untangle"], compiled, m.model(nodes))
