@@ -165,7 +165,7 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
   // As do loops: two barriers and three words in all, and a word each.
   if (const auto loops = static_cast<int64_t>(plan.program.graph.loops.size()); loops > 0) {
     w.line("static constexpr int kLoops = {};", loops);
-    stages += 2 + loops / 4;
+    stages += 2 + (loops + 1) / 4;
   }
   // The control block has room for the rest of them; rk::interpret asserts it. Each stage has two barriers of 8 bytes, as long as a base.
   const int64_t first_extent = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());

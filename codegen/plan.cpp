@@ -20,6 +20,10 @@ void refuse_too_large(const RProgram& program, size_t records) {
     throw unsupported(fmt::format("{}: {} rOperators and {} events; one rProgram holds at most {} of each", printable(program.graph.name),
                                   records, program.events.size(), kLimit));
   }
+  constexpr size_t kMostLoops = 128;  // their words are in the control block
+  if (program.graph.loops.size() > kMostLoops)
+    throw unsupported(fmt::format("{}: {} loops and branches of run time; supported: up to {}", printable(program.graph.name),
+                                  program.graph.loops.size(), kMostLoops));
   const size_t ports = program.graph.inputs.size() + program.graph.outputs.size();
   const size_t extents = program.extents.size();
   if (ports + extents > static_cast<size_t>(rk::kMaxPorts) && extents > 0)

@@ -254,6 +254,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),
                bytes_text(program.memory.arena_bytes), program.estimated_us, stopwatch.lap_ms());
+  if (const size_t loops = program.graph.loops.size(); loops > 0)
+    spdlog::info("{} loop{} of run time: the estimate counts one iteration of each", loops, loops == 1 ? "" : "s");
 
   progress.emplace("verifies the rProgram");
   require_proof(program);

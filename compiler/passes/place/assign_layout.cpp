@@ -89,7 +89,7 @@ class LayoutAssigner {
       rop.loop = innermost(nests.of_rop[i]);
       if (const auto* begin = std::get_if<LoopBegin>(&rop.attrs)) {
         number[begin->loop] = static_cast<int32_t>(graph_.loops.size());
-        graph_.loops.push_back({rop.name, rop.outputs[0], rop.loop});
+        graph_.loops.push_back({rop.origin.empty() ? rop.name : rop.origin[0], rop.outputs[0], rop.loop});
       }
       for (const TensorId id : rop.outputs) loop_of_[id] = innermost(nests.of_tensor[id.index()]);
     }
