@@ -143,7 +143,7 @@ class MemoryVerifier {
                                          std::min(run.offset, far), std::max(run.offset, far) + run.length, space.name, space.elements));
     }
     // What ends an iteration writes what was written before the loop once more; verify_loops says when.
-    const bool owns = is_write && !program_.graph.rops[rop].ends_iteration;
+    const bool owns = is_write && !(region.tensor.valid() && program_.graph.rops[rop].ends_iteration);
     if (!is_read_only) space.accesses.push_back({static_cast<uint32_t>(clocks_.index(at)), owns, run});
   }
 

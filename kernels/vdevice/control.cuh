@@ -63,9 +63,9 @@ struct Tables {  // in tables
   const uint32_t* event_count;  // signals per epoch
   // Of programs with loops: per event 0, or 1 plus the loop whose iterations are its epochs; per loop the byte of the arena where its
   // condition is; how many events there are.
-  const uint16_t* event_loop;
-  const uint64_t* conditions;
-  uint32_t events;
+  const uint16_t* event_loop = nullptr;
+  const uint64_t* conditions = nullptr;
+  uint32_t events = 0;
 };
 
 // Rows of the vEUs' lanes, where `veus` vEUs that follow each other have `rows` rows each. Example: {{2, 3}, {1, 0}} is 0, 3, 6, 6.

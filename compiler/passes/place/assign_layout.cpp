@@ -142,12 +142,39 @@ class LayoutAssigner {
     if (concat) commit_operands(i, *concat);
   }
 
-  // What a value of a loop is behind it lies where it was in each iteration.
+  // What a value of a loop is behind it lies where it was in each iteration. What makes it for the next one may do so there, at the end of
+  // the iteration; else it is copied there.
   void commit_end(const ROperator& rop) {
+    bool lie_alone = true;
     for (size_t k = 0; k < rop.outputs.size(); ++k) {
-      if (!placed(rop.outputs[k])) give_buffer(rop.outputs[k], BufferKind::arena, -1, preferred_[rop.inputs[k].index()]);
+      if (placed(rop.outputs[k]))
+        lie_alone = lie_alone && uses_.is_output[rop.outputs[k].index()];
+      else
+        give_buffer(rop.outputs[k], BufferKind::arena, -1, preferred_[rop.inputs[k].index()]);
       place(rop.inputs[k]) = place(rop.outputs[k]);
     }
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      const TensorId next = rop.inputs[rop.outputs.size() + k];
+      if (!lie_alone || !can_end(rop, next)) continue;
+      place(next) = place(rop.outputs[k]);
+      last_.emplace(next, ROperator());
+    }
+  }
+  // Whether the maker of the next value can run when all other rOperators of the iteration have: nobody but the loop waits for it, and it
+  // reads no value that others change at that time.
+  bool can_end(const ROperator& end, TensorId next) const {
+    if (graph_.tensor(next).role != Role::activation || placed(next) || uses_.consumers[next.index()].size() != 1) return false;
+    const ROperator& maker = graph_.rop(uses_.producer[next.index()]);
+    if (is_view(maker.attrs) || std::holds_alternative<Concat>(maker.attrs) || is_of_loop(maker.attrs)) return false;
+    if (maker.outputs.size() != 1 || maker.loop != end.loop) return false;
+    const std::vector<TensorId> reads = reads_of(maker);
+    return std::none_of(reads.begin(), reads.end(), [&](TensorId id) {
+      ROperatorId by = uses_.producer[id.index()];
+      for (; by.valid() && is_view(graph_.rop(by).attrs); by = uses_.producer[id.index()]) id = graph_.rop(by).inputs[0];
+      const auto behind = end.inputs.begin() + static_cast<std::ptrdiff_t>(end.outputs.size());
+      const bool is_value = std::find(end.inputs.begin(), behind, id) != behind;
+      return is_value || (by.valid() && std::holds_alternative<Concat>(graph_.rop(by).attrs));
+    });
   }
 
   // For a view whose result has a place: gives the source the matching place if possible. emit() sees whether that was done.
@@ -327,7 +354,10 @@ class LayoutAssigner {
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
       if ((conv && has_prologue(*conv)) || begins_with_conv(rop)) rop.inputs[0] = for_boxes(rop.inputs[0]);
       if (estimator_) rop.inputs[0] = best_operand(rop);
-      emitted_.push_back(std::move(rop));
+      const auto last = last_.find(rop.outputs[0]);
+      if (last == last_.end()) return emitted_.push_back(std::move(rop));
+      last->second = std::move(rop);
+      last->second.ends_iteration = true;
     }
   }
 
@@ -341,7 +371,8 @@ class LayoutAssigner {
       emitted_.back().loop = rop.loop;
     }
   }
-  // Copies of what the next iteration has. All of them run at the same time, so none reads what another writes.
+  // What makes the next iteration's values where they belong, and copies of the others. All of them run at the same time, so none reads what
+  // another writes.
   void emit_end(const ROperator& rop) {
     const size_t count = rop.outputs.size();
     const auto is_value = [&](TensorId id) {
@@ -357,6 +388,7 @@ class LayoutAssigner {
       emitted_.back().loop = rop.loop;
     }
     for (size_t k = 0; k < count; ++k) {
+      if (const auto last = last_.find(next[k]); last != last_.end()) emitted_.push_back(std::move(last->second));
       if (stays(rop, k)) continue;
       add_copy_rop(next[k], rop.outputs[k]);
       emitted_.back().loop = rop.loop;
@@ -488,6 +520,7 @@ class LayoutAssigner {
   std::map<TensorId, TensorId> channels_last_copies_;                            // and one all that read it by boxes
   std::map<std::pair<TensorId, std::vector<int64_t>>, TensorId> wanted_copies_;  // and one all that want it in an order of their own
   std::map<TensorId, int32_t> loop_of_;
+  std::map<TensorId, ROperator> last_;  // by what they make: rOperators that end an iteration, emitted with the loop's end
   std::set<std::string> names_;
   std::vector<ROperator> emitted_;
 };
