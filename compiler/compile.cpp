@@ -97,10 +97,13 @@ Graph run_passes(Graph graph, const std::vector<passes::Pass>& pipeline, Dump& d
   return graph;
 }
 
-// Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not. In a program
-// with loops their words would have to know the iteration.
-bool may_have_gangs(const CompileOptions& options, const Graph& source) {
-  return options.execution == schedule::Execution::persistent && !has_loops(source);
+// Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not.
+bool may_have_gangs(const CompileOptions& options) { return options.execution == schedule::Execution::persistent; }
+
+// A gang's words know the run that they were made in, and not the iteration of a loop.
+bool has_gangs_in_loops(const Graph& placed) {
+  return std::any_of(placed.rops.begin(), placed.rops.end(),
+                     [](const ROperator& rop) { return rop.loop >= 0 && std::holds_alternative<Recurrent>(rop.attrs); });
 }
 
 // A loop needs lanes to repeat, and a schedule is carried over without them.
@@ -163,6 +166,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   shape::Setting& setting = prepared.setting;
   setting.vdevice = read_vdevice(options.vdevice);
   setting.narrow_activations = options.narrow_activations;
+  setting.gangs = may_have_gangs(options);
   const std::optional<Precision> asked = shape::asked_precision(options.precision, setting.vdevice);
   Stopwatch stopwatch;
   if ((!options.ranges.empty() || options.batches) && options.execution == schedule::Execution::graph)
@@ -172,7 +176,6 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   refuse_loops(options, prepared.source, model_path);
-  setting.gangs = may_have_gangs(options, prepared.source);
   dump("read", prepared.source);
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
@@ -191,6 +194,10 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                     printable(model_path)));
   progress.emplace("runs the passes");
   prepared.graph = run_passes(prepared.source, pipeline_of(setting), dump, prepared.unplaced);
+  if (setting.gangs && has_gangs_in_loops(prepared.graph)) {
+    setting.gangs = false;
+    prepared.graph = run_passes(prepared.source, pipeline_of(setting), dump, prepared.unplaced);
+  }
   prepared.vdevice = shape::with_final_stages(prepared.graph, setting, shape::program_shape(prepared.graph, setting));
   prepared.graph = shape::narrowed(std::move(prepared.graph), setting, prepared.vdevice);
   shape::log_activations(prepared.graph, setting);

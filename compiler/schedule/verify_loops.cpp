@@ -77,8 +77,11 @@ class LoopVerifier {
   }
 
   void verify_values() {
-    if (program_.memory.words_bytes > 0 || std::any_of(program_.rkernels.begin(), program_.rkernels.end(), [](auto& r) { return r.gang; }))
-      violations_.add("a program with loops has a gang or words, which know one epoch");
+    if (program_.memory.words_bytes > 0) violations_.add("a program with loops has words, whose warps take no turns");
+    for (size_t i = 0; i < graph_.rops.size(); ++i) {
+      if (program_.rkernels[i].gang && graph_.rops[i].loop >= 0)
+        violations_.add(fmt::format("'{}' is a gang in a loop, whose words know one epoch", printable(graph_.rops[i].name)));
+    }
     for (size_t l = 0; l < graph_.loops.size(); ++l) verify_condition(l);
     std::vector<std::set<BufferId>> ended(graph_.loops.size());  // buffers with values of the next iteration
     for (const ROperator& rop : graph_.rops) {

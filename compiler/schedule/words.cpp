@@ -18,7 +18,7 @@ struct Makers {
 }  // namespace
 
 void choose_words(RProgram& program) {
-  if (!program.graph.loops.empty()) return;  // words know one epoch, that of the run
+  if (!program.graph.loops.empty()) return;  // the warps beside these take no turns
   const Graph& graph = program.graph;
   std::vector<Makers> makers(graph.buffers.size());
   for (size_t i = 0; i < graph.rops.size(); ++i) {
