@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include "compiler/frontend/graph_import.h"
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/run_time_loops.h"
 #include "compiler/support/text.h"
@@ -134,7 +136,8 @@ void import_loop(NodeImport& n) {
   std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
 
   for (int64_t i = 0; static_cast<double>(i) < trips; ++i) {
-    if (!n.is_constant(condition)) {
+    const bool is_too_long = i == 1 && std::isfinite(trips) && trips * static_cast<double>(n.body_size("body")) > kMaxUnrolledNodes;
+    if (!n.is_constant(condition) || is_too_long) {
       n.builder().graph.rops.resize(rops_before);
       return import_run_time_loop(n);
     }

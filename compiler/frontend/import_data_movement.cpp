@@ -199,11 +199,48 @@ bool slice_to_count(NodeImport& n) {
   return true;
 }
 
+// A whole number of run time as another one plus a constant.
+struct Sum {
+  TensorId from;
+  int64_t more = 0;
+};
+Sum sum_of(NodeImport& n, TensorId id) {
+  Sum sum{id, 0};
+  while (const ROperator* const rop = maker_of(n.builder().graph, sum.from)) {
+    const auto* const chain = std::get_if<Elementwise>(&rop->attrs);
+    const ElementwiseOp op = chain && chain->steps.size() == 1 ? chain->steps[0].op : ElementwiseOp::sqrt;
+    const bool adds = op == ElementwiseOp::add;
+    const bool moves = std::holds_alternative<Reshape>(rop->attrs) || op == ElementwiseOp::cast || op == ElementwiseOp::identity;
+    const size_t constant = adds && n.is_constant(rop->inputs[0]) ? 0 : 1;
+    const TensorId from = moves ? rop->inputs[0] : adds ? rop->inputs[1 - constant] : TensorId();
+    const bool is_one = from.valid() && (n.dtype(from) == DType::i64 || n.dtype(from) == DType::i32) && element_count(n.shape(from)) == 1;
+    if (!is_one || (adds && !n.is_constant(rop->inputs[constant]))) break;
+    if (adds) sum.more += n.flat_ints(rop->inputs[constant]).at(0);
+    sum.from = from;
+  }
+  return sum;
+}
+
+// x[.., i : i + extent, ..] with an i that is known only at run time.
+bool slice_from_place(NodeImport& n) {
+  if (n.version() < 10 || n.is_constant(n.in(1)) || n.is_constant(n.in(2)) || element_count(n.shape(n.in(1))) != 1) return false;
+  const Sum start = sum_of(n, n.in(1)), end = sum_of(n, n.in(2));
+  const Ints axes = n.optional_ints(3, "axes").value_or(Ints{0});
+  if (axes.size() != 1 || start.from != end.from) return false;
+  const TensorId x = n.in(0);
+  const int64_t axis = n.axis(axes[0], n.rank(x)), extent = end.more - start.more;
+  if (extent < 1 || extent > n.shape(x)[static_cast<size_t>(axis)]) return false;
+  if (n.optional_ints(4, "steps").value_or(Ints{1}) != Ints{1}) return false;
+  const TensorId first = n.reshape(n.cast(n.in(1), DType::i64), {1});
+  n.result(0, n.add(Gather{axis}, {x, n.elementwise(ElementwiseOp::add, {first, n.counting(extent, 1, 0)})}));
+  return true;
+}
+
 }  // namespace
 
 void import_slice(NodeImport& n) {
   n.expect_counts(n.version() < 10 ? 1 : 3, n.version() < 10 ? 1 : 5);
-  if (slice_to_count(n)) return;
+  if (slice_from_place(n) || slice_to_count(n)) return;
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const SliceArguments given = slice_arguments(n, n.rank(x));

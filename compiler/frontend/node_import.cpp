@@ -321,6 +321,7 @@ std::vector<TensorId> NodeImport::run_body(std::string_view name, const std::vec
 }
 
 size_t NodeImport::body_outputs(std::string_view name) { return body(name).outputs; }
+int64_t NodeImport::body_size(std::string_view name) { return body(name).size; }
 
 void NodeImport::result(size_t k, TensorId id) {
   if (wants(k)) results_[k] = id;

@@ -141,7 +141,8 @@ class NodeImport {
   // refused.
   std::vector<TensorId> run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration = -1);
   size_t body_outputs(std::string_view name);
-  Builder& builder() { return builder_; }  // for bodies whose rOperators are changed or dropped afterwards
+  int64_t body_size(std::string_view name);  // in nodes; known when it has run
+  Builder& builder() { return builder_; }    // for bodies whose rOperators are changed or dropped afterwards
 
   size_t output_count() const { return node_.outputs.size(); }
   bool wants(size_t k) const { return k < node_.outputs.size() && !node_.outputs[k].empty(); }

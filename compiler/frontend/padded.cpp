@@ -105,12 +105,6 @@ class Passing {
   int64_t axis_;
 };
 
-const ROperator* maker_of(const Graph& graph, TensorId id) {
-  const auto makes = [&](const ROperator& rop) { return std::find(rop.outputs.begin(), rop.outputs.end(), id) != rop.outputs.end(); };
-  const auto found = std::find_if(graph.rops.rbegin(), graph.rops.rend(), makes);
-  return found == graph.rops.rend() ? nullptr : &*found;
-}
-
 // One element of a list of integers.
 struct Element {
   TensorId id;
@@ -171,6 +165,12 @@ bool bounds(const Graph& graph, TensorId a, TensorId b) {
 }
 
 }  // namespace
+
+const ROperator* maker_of(const Graph& graph, TensorId id) {
+  const auto makes = [&](const ROperator& rop) { return std::find(rop.outputs.begin(), rop.outputs.end(), id) != rop.outputs.end(); };
+  const auto found = std::find_if(graph.rops.rbegin(), graph.rops.rend(), makes);
+  return found == graph.rops.rend() ? nullptr : &*found;
+}
 
 bool handles_padding(const Node& node, bool is_onnx) { return is_onnx && (node.op_type == "Shape" || node.op_type == "ScatterND"); }
 

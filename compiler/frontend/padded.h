@@ -18,6 +18,9 @@ std::optional<Builder::Padded> padding_after(const Builder& builder, const Node&
 // Whether the operator's importer looks at padding itself; padding_after knows nothing of its result then.
 bool handles_padding(const Node& node, bool is_onnx);
 
+// The rOperator that makes the tensor, or null.
+const ROperator* maker_of(const Graph& graph, TensorId id);
+
 // A count of padded tensors, and the most that it can be.
 struct Counted {
   TensorId count;

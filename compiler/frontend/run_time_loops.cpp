@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -117,6 +118,23 @@ class RunTimeLoop {
   bool is_closed_ = false;
 };
 
+// The most that M can be: a constant, the number of entries of something, or the least of a constant and anything. -1: any number, which
+// exporters write as the largest one that there is.
+int64_t most_trips(NodeImport& n, TensorId trips) {
+  constexpr int64_t kAnyNumber = std::numeric_limits<int32_t>::max();
+  const auto bounded = [](int64_t most) { return most >= kAnyNumber ? -1 : std::max<int64_t>(most, 0); };
+  if (n.is_constant(trips)) return bounded(n.flat_ints(trips).at(0));
+  if (const std::optional<Counted> counted = n.counted(trips)) return counted->most;
+  const ROperator* maker = maker_of(n.builder().graph, trips);
+  while (maker && std::holds_alternative<Reshape>(maker->attrs)) maker = maker_of(n.builder().graph, maker->inputs[0]);
+  const auto* const chain = maker ? std::get_if<Elementwise>(&maker->attrs) : nullptr;
+  if (!chain || chain->steps.size() != 1 || chain->steps[0].op != ElementwiseOp::min) return -1;
+  for (const TensorId id : maker->inputs) {
+    if (n.is_constant(id) && element_count(n.shape(id)) == 1) return bounded(n.flat_ints(id)[0]);
+  }
+  return -1;
+}
+
 TensorId filled(NodeImport& n, TensorId like, const Shape& shape, float value) {
   return n.expand(n.cast(n.constant_f32(value), n.dtype(like)), shape);
 }
@@ -186,7 +204,9 @@ void import_run_time_if(NodeImport& n) {
 void import_run_time_loop(NodeImport& n) {
   const bool has_condition = n.has(1);
   const size_t carried = n.input_count() > 2 ? n.input_count() - 2 : 0;
-  const TensorId trips = n.has(0) ? scalar_of(n, n.in(0), DType::i64, "M") : TensorId();
+  const int64_t most = n.has(0) ? most_trips(n, n.in(0)) : -1;
+  const bool counts = n.has(0) && !(most < 0 && has_condition && n.is_constant(n.in(0)));
+  const TensorId trips = counts ? scalar_of(n, n.in(0), DType::i64, "M") : TensorId();
   const auto goes_on = [&](TensorId i, TensorId condition) {
     const TensorId more = trips.valid() ? n.elementwise(ElementwiseOp::less, {i, trips}) : TensorId();
     if (!condition.valid()) return more;
@@ -217,9 +237,6 @@ void import_run_time_loop(NodeImport& n) {
     loop.set_next(2 + k, after);
   }
   // A scan output has a place for each iteration that there can be; each iteration fills its own.
-  const std::optional<Counted> counted = n.has(0) ? n.counted(n.in(0)) : std::nullopt;
-  const bool is_known = n.has(0) && n.is_constant(n.in(0));
-  const int64_t most = is_known ? std::max<int64_t>(0, static_cast<int64_t>(n.number(0, "M"))) : counted ? counted->most : -1;
   std::vector<size_t> scans;
   for (size_t k = carried; k < n.output_count(); ++k) {
     if (!n.wants(k)) continue;
@@ -227,7 +244,7 @@ void import_run_time_loop(NodeImport& n) {
     if (most < 0) {
       throw n.refuse(
           fmt::format("result {} has as many entries as there are iterations, of which there may be any number, supported: where M "
-                      "is a constant or the number of entries of something",
+                      "is a constant, the number of entries of something, or Min of a constant and anything",
                       k));
     }
     Shape shape = n.shape(piece), one = shape;

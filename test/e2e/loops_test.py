@@ -42,8 +42,8 @@ def newton():
                   node("Sub", ["next", "x"], ["d"]), node("Abs", ["d"], ["size"]), node("ReduceMax", ["size"], ["most"], keepdims=0),
                   node("Greater", ["most", "least"], ["go"])],
                  [m.value("x", [64])], [m.value("next", [64])], [m.constant("half", 0.5), m.constant("least", 1e-4)])
-    loop = node("Loop", ["", "yes", "a"], ["y"], body=steps)
-    return m.model([loop], [m.value("a", [64])], [m.value("y", [64])], [m.constant("yes", True, np.bool_)])
+    loop = node("Loop", ["any", "yes", "a"], ["y"], body=steps)
+    return m.model([loop], [m.value("a", [64])], [m.value("y", [64])], [m.ints("any", np.iinfo(np.int64).max), m.constant("yes", True, np.bool_)])
 
 
 def greedy(rng, most=20):
@@ -59,6 +59,25 @@ def greedy(rng, most=20):
     return m.model([loop], [m.value("t0", [1], I64), m.value("h0", [1, WIDTH])],
                    [m.value("last", [1], I64), m.value("h_last", [1, WIDTH]), m.value("tokens", ["n", 1], I64)],
                    [m.constant("most", most, np.int64), m.constant("yes", True, np.bool_)])
+
+
+def beams(rng, beam=4, most=12):
+    """Beam search: the best continuations of all beams go on, until all of them end."""
+    steps = body([node("Gather", ["words", "token"], ["e"]), node("MatMul", ["h", "u"], ["hu"]), node("Add", ["e", "hu"], ["s"]), node("Tanh", ["s"], ["made"]),
+                  node("MatMul", ["made", "o"], ["scores"]), node("LogSoftmax", ["scores"], ["logs"], axis=1), node("Unsqueeze", ["total", "one"], ["column"]),
+                  node("Add", ["column", "logs"], ["sums"]), node("Reshape", ["sums", "flat"], ["all"]), node("TopK", ["all", "beams"], ["total_next", "best"]),
+                  node("Div", ["best", "count"], ["from"]), node("Mod", ["best", "count"], ["token_next"]), node("Gather", ["made", "from"], ["h_next"]),
+                  node("Gather", ["text", "from"], ["texts"]), node("Equal", ["places", "i"], ["here"]), node("Unsqueeze", ["token_next", "one"], ["tokens"]),
+                  node("Where", ["here", "tokens", "texts"], ["text_next"]), node("Equal", ["token_next", "end"], ["ends"]), node("Cast", ["ends"], ["ended"], to=1),
+                  node("ReduceMin", ["ended"], ["least"], keepdims=0), node("Less", ["least", "half"], ["go"])],
+                 [m.value("token", [beam], I64), m.value("h", [beam, WIDTH]), m.value("total", [beam]), m.value("text", [beam, most], I64)],
+                 [m.value("token_next", [beam], I64), m.value("h_next", [beam, WIDTH]), m.value("total_next", [beam]), m.value("text_next", [beam, most], I64)],
+                 [m.constant("words", 5 * weights(rng, WORDS, WIDTH)), m.constant("u", weights(rng, WIDTH, WIDTH)), m.constant("o", weights(rng, WIDTH, WORDS)),
+                  m.ints("one", [1]), m.ints("flat", [-1]), m.ints("beams", [beam]), m.ints("count", WORDS), m.ints("places", [range(most)]), m.ints("end", END),
+                  m.constant("half", 0.5)])
+    loop = node("Loop", ["most", "yes", "t0", "h0", "s0", "q0"], ["last", "h_last", "scores", "texts"], body=steps)
+    return m.model([loop], [m.value("t0", [beam], I64), m.value("h0", [beam, WIDTH]), m.value("s0", [beam]), m.value("q0", [beam, most], I64)],
+                   [m.value("scores", [beam]), m.value("texts", [beam, most], I64)], [m.ints("most", most), m.constant("yes", True, np.bool_)])
 
 
 def recurrent(rng):
@@ -133,6 +152,12 @@ def test_greedy_search(tamp):
     made = greedy(rng)
     cases = [{"t0": np.array([t]), "h0": rng.standard_normal([1, WIDTH]).astype(np.float32)} for t in range(3)]
     check(tamp, made, *cases)
+
+
+def test_beam_search(tamp):
+    rng = np.random.default_rng(6)
+    inputs = {"t0": np.array([1, 2, 3, 4]), "h0": rng.standard_normal([4, WIDTH]).astype(np.float32), "s0": np.array([0, -1, -2, -3], np.float32)}
+    check(tamp, beams(rng), {**inputs, "q0": np.zeros([4, 12], np.int64)})
 
 
 def test_length_of_run_time(tamp):
