@@ -100,6 +100,21 @@ TEST_CASE("every policy's program with a loop is proved, and can be read back fr
   }
 }
 
+TEST_CASE("no Wait of a program with a loop could be left out") {
+  RProgram program = scheduled(placed());
+  for (auto& lane : program.lanes) {
+    for (Instruction& i : lane) {
+      for (size_t w = 0; w < i.waits.size(); ++w) {
+        const std::vector<EventId> all = i.waits;
+        i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(w));
+        INFO(program.events[all[w].index()].name);
+        CHECK(verdict(program) != "");
+        i.waits = all;
+      }
+    }
+  }
+}
+
 TEST_CASE("iterations that are not kept apart are found") {
   const RProgram good = scheduled(placed());
   const std::vector<ROperator>& rops = good.graph.rops;
