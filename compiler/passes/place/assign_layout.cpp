@@ -371,8 +371,8 @@ class LayoutAssigner {
       emitted_.back().loop = rop.loop;
     }
   }
-  // What makes the next iteration's values where they belong, and copies of the others. All of them run at the same time, so none reads what
-  // another writes.
+  // What makes the next iteration's values where they belong, and copies of the others. All of them run at the same time, so none reads
+  // what another writes.
   void emit_end(const ROperator& rop) {
     const size_t count = rop.outputs.size();
     const auto is_value = [&](TensorId id) {
