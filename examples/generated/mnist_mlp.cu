@@ -14,23 +14,23 @@
 //       28  the network: its rOperators in order; the line of their arguments
 //       37  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       74  vocabulary: declarations of the library that the tables need
-//      261  addresses: a base and a byte from there
-//      269  rOperators: what each body is told
-//      299  records: one row per phase of a rOperator
-//      316  events: signals that make up one epoch
-//      326  lanes: what each vEU runs, row by row
-//      355  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
-//      386  the kernel
-//      409  device code, as it stands in tamp's kernels/
-//     3562  host runtime, as it stands in tamp's runtime_stub/host/
-//     4533  host
+//      268  addresses: a base and a byte from there
+//      276  rOperators: what each body is told
+//      306  records: one row per phase of a rOperator
+//      323  events: signals that make up one epoch
+//      333  lanes: what each vEU runs, row by row
+//      362  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
+//      393  the kernel
+//      416  device code, as it stands in tamp's kernels/
+//     3733  host runtime, as it stands in tamp's runtime_stub/host/
+//     4705  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 275)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 282)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 288)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 295)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -103,7 +103,7 @@ struct Launch {
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
-  uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
+  uint32_t* state;               // kStateLines lines, one line per event, one per loop; zeroed once at create
   struct Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
@@ -129,7 +129,9 @@ struct alignas(16) Instruction {
   uint16_t signal;                // event, or kNone16
   uint32_t index;                 // rTask within the record's phase
   uint16_t wait[kWaits];          // events, or kNone16
-  uint16_t unused;
+  // Of a rTask: where its results begin, where they may lie behind an extent of run time (extents.cuh). Without one, where a lane enters
+  // loop l: 2 * l + 1; where it goes back: 2 * l + 2; `index` is the rows between the two (loops.cuh). Else 0.
+  uint16_t detail;
 };
 // A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
 struct InputCopy {
@@ -167,6 +169,11 @@ struct Tables {
   const uint32_t* lane_begin;  // veus + 1
   const Record* records;
   const uint32_t* event_count;  // signals per epoch
+  // Of programs with loops: per event 0, or 1 plus the loop whose iterations are its epochs; per loop the byte of the arena where its
+  // condition is; how many events there are.
+  const uint16_t* event_loop = nullptr;
+  const uint64_t* conditions = nullptr;
+  uint32_t events = 0;
 };
 // Rows of the vEUs' lanes, where `veus` vEUs that follow each other have `rows` rows each. Example: {{2, 3}, {1, 0}} is 0, 3, 6, 6.
 struct LaneRows {
@@ -852,6 +859,7 @@ struct Report {
   uint32_t index;
   uint32_t event;  // or kExchange: the rTask waits for a word that another rTask should have published
   uint32_t seen, wanted;
+  uint32_t iteration;  // of the event's loop in this run, from 1; 0: it is in none
 };
 constexpr uint32_t kExchange = 0xffffffffu;
 
@@ -869,7 +877,8 @@ RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return st
 RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
 
 // Reports the rTask whose wait outlived its budget and makes the program drain: from now on every wait passes.
-RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
+RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted,
+                       uint32_t iteration = 0) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
   volatile Report* const report = launch.report;
@@ -879,6 +888,7 @@ RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, ui
   report->event = event;
   report->seen = seen;
   report->wanted = wanted;
+  if (iteration != 0) report->iteration = iteration;
   __threadfence_system();
   report->valid = 1;
 #endif
@@ -1298,6 +1308,8 @@ namespace rk {
 
 // --- the tables (one line of a lane is 16 bytes) -----------------------------------------------------------------------
 
+RK_INLINE bool is_turn(const Instruction& instruction) { return instruction.record == kNone16 && instruction.detail != 0; }
+
 // --- trace (compiled in with -DTAMP_TRACE only) ---------------------------------------------------------------------------
 
 RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn column) {
@@ -1329,8 +1341,31 @@ struct alignas(16) Slot {
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
+// How many loops the program has (docs/adr/0050): Veu::kLoops, if it has some.
 template <class Veu>
-struct Control {
+constexpr auto count_loops(int) -> decltype(Veu::kLoops) {
+  return Veu::kLoops;
+}
+template <class Veu>
+constexpr int count_loops(long) {
+  return 0;
+}
+template <class Veu>
+inline constexpr int kLoopsOf = count_loops<Veu>(0);
+
+// What the waiter says to the loader, which walks through the same lane, and in the end to who leaves.
+template <int LOOPS>
+struct LoopControl {
+  Barrier decided, heard;      // for each turn
+  uint32_t again;              // the last turn's decision: whether an iteration follows
+  uint32_t line;               // of the first loop's word, in Launch::state
+  uint32_t iterations[LOOPS];  // how many have ever begun: the epoch of the loop's events
+};
+template <>
+struct LoopControl<0> {};
+
+template <class Veu>
+struct Control : LoopControl<kLoopsOf<Veu>> {
   Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier computed[kSlots];  // for the signalling warp
@@ -1384,7 +1419,7 @@ RK_INLINE Instruction fetch(const Instruction* p) {
   i.wait[0] = static_cast<uint16_t>(v.z & 0xffffu);
   i.wait[1] = static_cast<uint16_t>(v.z >> 16);
   i.wait[2] = static_cast<uint16_t>(v.w & 0xffffu);
-  i.unused = 0;
+  i.detail = static_cast<uint16_t>(v.w >> 16);
   return i;
 #else
   return *p;
@@ -3190,6 +3225,103 @@ RK_PRAGMA(unroll 1)
 }  // namespace rk
 // <<< kernels/product/gemv_row.cuh
 
+// >>> kernels/vdevice/loops.cuh
+// Loops in lanes (docs/adr/0050). A lane has a row where it enters a loop, and one where it goes back: a turn. At each the waiter looks at
+// the loop's condition, which all that came before has settled by then, and tells the loader. Compute warps get slots and know nothing of
+// it.
+//
+// Example: a loop in rows 4 (enter) to 9 (go back) of a lane. If its condition holds twice, the lane's rows are 4, 5, .., 9, 5, .., 9, 10;
+// if it does not hold at first, they are 4, 10. The events in it have the epochs 1 and 2 in the first run, and 3 in the second one if that
+// has one iteration.
+
+namespace rk {
+
+// In which epoch an event's signals are awaited.
+template <class Veu>
+struct Epochs {
+  const Tables& tables;
+  const Control<Veu>& control;
+  const uint32_t run;
+
+  RK_INLINE uint32_t of(uint32_t event) const {
+    if constexpr (kLoopsOf < Veu >> 0) {
+      const uint32_t loop = tables.event_loop[event];
+      if (loop != 0) return control.iterations[loop - 1];
+    }
+    return run;
+  }
+  RK_INLINE void give_up(const Launch& launch, const Instruction& i, uint32_t event, uint32_t seen, uint32_t wanted) const {
+    if constexpr (kLoopsOf < Veu >> 0) {
+      const uint32_t loop = tables.event_loop[event];
+      const uint32_t before = loop == 0 ? 0 : poll(state_line(launch, control.line + loop - 1));
+      return rk::give_up(launch, i.record, i.index, event, seen, wanted, loop == 0 ? 0 : control.iterations[loop - 1] - before);
+    } else {
+      return rk::give_up(launch, i.record, i.index, event, seen, wanted);
+    }
+  }
+};
+
+template <class Epochs, class Meanwhile>
+RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, const Epochs& epochs,
+                               const Meanwhile& meanwhile);  // interpreter.cuh
+
+// How many rows a turn goes on, beyond the next one.
+RK_INLINE uint32_t rows_of_turn(const Instruction& turn, bool again) {
+  const bool enters = (turn.detail & 1u) != 0;
+  if (enters == again) return 0;
+  return enters ? turn.index : 0u - turn.index;
+}
+
+// One thread.
+template <class Veu>
+RK_INLINE void begin_loops(const Launch& launch, const Tables& tables, Control<Veu>& control) {
+  init(control.decided, 1);
+  init(control.heard, 1);
+  control.line = kStateLines + tables.events;
+  for (int loop = 0; loop < kLoopsOf<Veu>; ++loop)
+    control.iterations[loop] = poll(state_line(launch, control.line + static_cast<uint32_t>(loop)));
+}
+
+// The waiter's warp takes turn number `turns` of the lane. In a program that drains no iteration follows.
+template <class Veu>
+RK_INLINE bool take_turn(const Launch& launch, const Instruction& turn, const Epochs<Veu>& epochs, Control<Veu>& control, uint32_t turns) {
+  static_assert(!kSignalsApart<Veu>, "one warp waits for events and fills slots");
+  uint32_t again = 0;
+  if (lane_id() == 0) {
+    const uint32_t loop = (turn.detail - 1u) / 2u;
+    wait_for_events(launch, epochs.tables, turn, epochs, [] {});
+    accesses_of<Veu>(control, kNone16, 0);
+    const uint32_t condition = poll(reinterpret_cast<const uint32_t*>(control.bases[kArena] + epochs.tables.conditions[loop]));
+    again = (condition & 0xffu) != 0 && poll(state_line(launch, kDrainLine)) == 0;
+    if (turns > 0) wait(control.heard, (turns - 1u) & 1u);
+    control.again = again;
+    control.iterations[loop] += again;
+    arrive(control.decided);
+  }
+  return __shfl_sync(kFullMask, again, 0) != 0;
+}
+
+// The loader's side of it.
+template <class Veu>
+RK_INLINE bool hear_turn(Control<Veu>& control, uint32_t turns) {
+  wait_to_copy(control.decided, turns & 1u);
+  const bool again = control.again != 0;
+  if constexpr (kCopyLanes > 1) __syncwarp();
+  if (lane_id() == 0) arrive(control.heard);
+  return again;
+}
+
+template <class Veu>
+RK_INLINE void leave_loops(const Launch& launch, const Control<Veu>& control) {
+#if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
+  for (int loop = 0; loop < kLoopsOf<Veu>; ++loop)
+    atomicExch(state_line(launch, control.line + static_cast<uint32_t>(loop)), control.iterations[loop]);
+#endif
+}
+
+}  // namespace rk
+// <<< kernels/vdevice/loops.cuh
+
 // >>> kernels/vdevice/interpreter.cuh
 // The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
 // plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
@@ -3211,6 +3343,12 @@ RK_PRAGMA(unroll 1)
 
 namespace rk {
 
+// Whether the program has lengths of run time. What it does about them is in extents.cuh, which other programs do not have.
+template <class Veu>
+constexpr bool kHasExtents = requires {
+  Veu::kExtents;
+};
+
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
 RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tables, Control<Veu>& control, char* stages) {
@@ -3218,10 +3356,17 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
+  [[maybe_unused]] uint32_t turns = 0;
 RK_PRAGMA(unroll 1)
   for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
-    const Instruction instruction = fetch(tables.instructions + i);
+    Instruction instruction = fetch(tables.instructions + i);
+    if constexpr (kLoopsOf < Veu >> 0) {
+      if (is_turn(instruction)) i += rows_of_turn(instruction, hear_turn(control, turns++));
+    }
     if (instruction.record == kNone16) continue;
+    if constexpr (kHasExtents<Veu>) {
+      if (take_end(control, instruction)) continue;
+    }
     const Record& record = tables.records[instruction.record];
     const uint32_t chunks = record.chunks_per_rtask;
     if (chunks == 0) continue;
@@ -3242,8 +3387,9 @@ RK_PRAGMA(unroll 1)
 // Waits until the events have all their signals of this run. One lane calls this. `meanwhile` is called once, behind the first look at the
 // first event, which mostly comes too early.
 // Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
-template <class Meanwhile>
-RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch,
+// `epochs`: the number of this run or iteration by the event.
+template <class Epochs, class Meanwhile>
+RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, const Epochs& epochs,
                                const Meanwhile& meanwhile) {
   if (instruction.wait[0] == kNone16) return meanwhile();
   const uint32_t* word[kWaits];
@@ -3252,7 +3398,7 @@ RK_PRAGMA(unroll)
   for (int w = 0; w < kWaits; ++w) {
     const uint32_t event = instruction.wait[w] == kNone16 ? instruction.wait[0] : instruction.wait[w];
     word[w] = event_word(launch, event);
-    target[w] = tables.event_count[event] * epoch;
+    target[w] = tables.event_count[event] * epochs.of(event);
   }
   const uint32_t* const drain = state_line(launch, kDrainLine);
   // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
@@ -3267,13 +3413,12 @@ RK_PRAGMA(unroll 1)
     for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_event(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)
       if (poll(drain) != 0) return;
-      if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
+      if (cuda_on_cpu::stuck()) return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
 #else
       if ((++spins & 255u) != 0) continue;
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
-      if (now_ns() - start > launch.wait_budget_ns)
-        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
+      if (now_ns() - start > launch.wait_budget_ns) return epochs.give_up(launch, instruction, instruction.wait[w], seen, target[w]);
 #endif
     }
   }
@@ -3331,6 +3476,7 @@ struct LaneWaiter {
       if constexpr (kFills) {
         const uint4* const from = static_cast<const uint4*>(record.args);
         for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+        if constexpr (kHasExtents<Veu>) patch_arguments(control, instruction, slot.args, lane);
       }
     }
     if (lane == 0) {
@@ -3368,6 +3514,12 @@ struct LaneWaiter {
     }
     if (input.boxes == 0 && uses_slot) inputs_phases ^= 1u << s;
   }
+  // The signal of a rTask that has nothing to do. Whoever sees it may count on all that stands before it in the lane, so that must be done.
+  RK_INLINE void signal_behind(uint16_t event) const {
+    const uint32_t last = slots_used - 1;
+    if (slots_used > 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
+    signal(event_word(launch, event));
+  }
   // Waits for the events; copies the boxes behind them, or says that the inputs are there.
   RK_INLINE void await(const Instruction& instruction, const InputCopy& input, uint32_t i, uint32_t s, bool runs, bool uses_slot,
                        bool is_over) {
@@ -3380,7 +3532,7 @@ struct LaneWaiter {
       }
     }
     if (runs) trace(launch, i, kTraceWaiting);
-    wait_for_events(launch, tables, instruction, epoch, [&] {
+    wait_for_events(launch, tables, instruction, Epochs<Veu>{tables, control, epoch}, [&] {
       if (!OVER_INPUTS || input.boxes == 0) return;
       if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
       over = is_over ? slots_used : 0;
@@ -3401,12 +3553,25 @@ template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
   const uint32_t end = tables.lane_begin[control.veu + 1];
+  [[maybe_unused]] uint32_t turns = 0;
 RK_PRAGMA(unroll 1)
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
+    if constexpr (kLoopsOf < Veu >> 0) {
+      if (is_turn(instruction)) {
+        i += rows_of_turn(instruction, take_turn(launch, instruction, Epochs<Veu>{tables, control, waiter.epoch}, control, turns++));
+        continue;
+      }
+    }
+    bool is_behind = false;  // the rTask has nothing to do: the waiter signals itself, and the compute warps know nothing of it
+    if constexpr (kHasExtents<Veu>) {
+      static_assert(ROLE == Waiter::both, "programs with lengths have no words");
+      is_behind = instruction.record != kNone16 && take_end(control, instruction);
+      if (is_behind) instruction.record = kNone16;
+    }
     const bool runs = instruction.record != kNone16;
-    const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
+    const bool uses_slot = runs || (instruction.signal != kNone16 && !is_behind) || i == end;
     const uint32_t s = waiter.slots_used % kSlots;
     bool is_over = false;
     InputCopy input{};
@@ -3415,6 +3580,9 @@ RK_PRAGMA(unroll 1)
       waiter.count_inputs(instruction, input, s, uses_slot);
     } else {
       if (waiter.lane == 0) waiter.await(instruction, input, i, s, runs, uses_slot, is_over);
+      if constexpr (kHasExtents<Veu>) {
+        if (is_behind && waiter.lane == 0 && instruction.signal != kNone16) waiter.signal_behind(instruction.signal);
+      }
       __syncwarp();
     }
   }
@@ -3423,12 +3591,14 @@ RK_PRAGMA(unroll 1)
   if (ROLE != Waiter::waits && waiter.lane == 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
 }
 
-// The last vEU to leave advances the epoch.
+// The last vEU to leave advances the epoch, and the words of loops.
 template <class Veu>
 RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
-  if (left == control.epoch * gridDim.x) atomicExch(state_line(launch, kEpochLine), control.epoch);
+  if (left != control.epoch * gridDim.x) return;
+  if constexpr (kLoopsOf < Veu >> 0) leave_loops(launch, control);
+  atomicExch(state_line(launch, kEpochLine), control.epoch);
 #endif
 }
 
@@ -3521,6 +3691,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
     }
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
+    if constexpr (kLoopsOf < Veu >> 0) begin_loops(launch, tables, control);
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,
@@ -4192,7 +4363,8 @@ inline tamp_status reported(Instance* instance) {
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
               std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " +
-                  std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
+                  std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted) +
+                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()));
 }
 
 // The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.
@@ -4542,7 +4714,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x597b7a3b03e0d26bull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x743494e0bc5eca15ull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");
