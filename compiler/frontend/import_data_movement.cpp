@@ -253,8 +253,7 @@ void import_slice(NodeImport& n) {
     slice.steps[d] = range.extent > 1 ? given.steps[i] : 1;
     slice.extents[d] = range.extent;
   }
-  const bool whole = slice.extents == shape && std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
-  n.result(0, whole ? x : n.add(slice, {x}));
+  n.result(0, slice == whole_slice(shape) && !n.keeps_copies() ? x : n.add(slice, {x}));
 }
 
 void import_split(NodeImport& n) {

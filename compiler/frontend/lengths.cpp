@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -46,6 +47,15 @@ OpAttrs without_extents(OpAttrs attrs) {
     for (RecurrentCell& cell : op->cells) cell.steps = 0;
   }
   return attrs;
+}
+
+bool are_alike(const OpAttrs& own, OpAttrs other) {
+  if (auto* op = std::get_if<Slice>(&other); op && std::holds_alternative<Slice>(own)) {
+    for (size_t d = 0; d < op->steps.size() && d < std::get<Slice>(own).steps.size(); ++d) {
+      if (op->extents[d] < 2) op->steps[d] = std::get<Slice>(own).steps[d];  // of one element there is none
+    }
+  }
+  return without_extents(std::move(other)) == without_extents(own);
 }
 
 double lowest_of(DType dtype) {
@@ -98,7 +108,6 @@ class Lengths {
     for (const Probe& probe : probes_) require_same_kinds(probe);
     take_inputs();
     for (size_t i = 0; i < original_.rops.size(); ++i) follow(i);
-    where_.clear();
     give_outputs();
     return remove_dead(std::move(graph_));
   }
@@ -364,9 +373,18 @@ class Lengths {
   // A part from the first element on; from some element to the end; or some elements counted from the end, by their numbers.
   void apply(const Slice& op) {
     LengthAxes axes;
+    for (size_t d = 0; d < op.steps.size(); ++d) {
+      if (extent_at(axes_of(0), d)) continue;
+      const auto count = extent_of_result(0, d);
+      if (count && line_of([&](const ROperator& rop) { return std::get<Slice>(rop.attrs).starts[d]; }))
+        throw Mixes{fmt::format("takes a part of dimension {} of {} that begins at a length of run time", d, name(0))};
+      if (count) add(axes, d, *count);
+    }
     for (const LengthAxis& axis : axes_of(0)) {
       const auto d = static_cast<size_t>(axis.dim);
       if (op.steps[d] < 0) throw Mixes{fmt::format("reverses dimension {} of {}, which ends at a length of run time", d, name(0))};
+      const Extent& e = axis.extent;
+      if (op.steps[d] > 1) note({e.length, e.times, e.plus + (op.steps[d] - 1 - op.starts[d]) * e.over, e.over * op.steps[d]});
       const std::optional<Extent> start = line_of([&](const ROperator& rop) { return std::get<Slice>(rop.attrs).starts[d]; });
       const std::optional<Extent> count = extent_of_result(0, d);
       if (!start) {
@@ -667,7 +685,8 @@ class Lengths {
     const TensorId x = inputs_[i];
     const std::tuple key(x.index(), dim, fill, extent.length, extent.times, extent.plus, extent.over);
     if (is_filled_.contains(key)) return;
-    if (operand(i).role == Role::constant && fill == 0 && std::holds_alternative<MatMul>(attrs_)) return;
+    const bool meets_zeros = std::holds_alternative<MatMul>(attrs_) && operand(1 - i).role != Role::constant;
+    if (operand(i).role == Role::constant && fill == 0 && meets_zeros) return;
     TensorId& made = masked_[key];
     if (!made.valid()) made = masked_tensor(x, dim, extent, fill);
     inputs_[i] = made;
@@ -739,27 +758,36 @@ class Lengths {
     return line(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
   }
 
-  // A constant operand: where lengths cut it off; or, if its numbers depend on a length, what computes them.
-  void take_constant(size_t i) {
+  using IdIn = std::function<TensorId(const Probe&)>;
+
+  void take_operand(size_t i) {
     const TensorId id = rop_->inputs[i];
+    inputs_[i] = take_constant(id, [&](const Probe& probe) { return twin(probe).inputs[i]; });
+  }
+  // A constant: where lengths cut it off; or, if its numbers depend on a length, what computes them.
+  TensorId take_constant(TensorId id, const IdIn& id_in) {
     const Tensor& own = original_.tensor(id);
-    const auto other = [&](const Probe& probe) -> const Tensor& { return probe.graph.tensor(twin(probe).inputs[i]); };
+    const std::string name = fmt::format("'{}'", printable(own.name));
+    const auto other = [&](const Probe& probe) -> const Tensor& { return probe.graph.tensor(id_in(probe)); };
     LengthAxes axes;
     for (const Probe& probe : probes_) {
       if (other(probe).role != Role::constant || other(probe).dtype != own.dtype || other(probe).shape.size() != own.shape.size())
-        throw Mixes{fmt::format("has another kind of operand {} with {}", name(i), values_text(probe))};
+        throw Mixes{fmt::format("has another kind of operand {} with {}", name, values_text(probe))};
     }
     for (size_t d = 0; d < own.shape.size(); ++d) {
-      if (const auto extent = line(own.shape[d], [&](const Probe& probe) { return other(probe).shape[d]; })) add(axes, d, *extent);
+      const auto extent = line(own.shape[d], [&](const Probe& probe) { return other(probe).shape[d]; });
+      if (extent) require_rising(*extent);
+      if (extent) add(axes, d, *extent);
     }
     axes_[id.index()] = axes;
     const auto is_cut = [&](const Probe& probe) {
       const Tensor& there = other(probe);
       return element_count(there.shape) > element_count(own.shape) ? is_cut_of(there, own) : is_cut_of(own, there);
     };
-    if (std::all_of(probes_.begin(), probes_.end(), is_cut)) return;
-    if (!axes.empty()) throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name(i))};
-    take_line(i, own, other);
+    if (std::all_of(probes_.begin(), probes_.end(), is_cut)) return id;
+    if (!axes.empty() || (own.dtype != DType::i64 && element_count(own.shape) != 1))
+      throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name)};
+    return of_lines(own, other, name);
   }
   // Whether the constant is the beginning of the other one along all dimensions.
   static bool is_cut_of(const Tensor& whole, const Tensor& part) {
@@ -777,32 +805,39 @@ class Lengths {
     }
     return true;
   }
-  // A scalar (or a tensor of one element) that is a straight line over a length.
-  void take_line(size_t i, const Tensor& own, const std::function<const Tensor&(const Probe&)>& other) {
-    const auto number = [&](const Tensor& tensor) -> double {
-      Graph one;
-      const TensorId from = add_constant(one, "x", tensor.dtype, {}, Bytes(*tensor.data));
-      const TensorId to = add_tensor(one, {.name = "y", .dtype = DType::f64, .shape = {}});
-      one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}}};
-      one.outputs = {to};
-      double value = 0;
-      std::memcpy(&value, ops::run(one, {})[0].data->data(), sizeof value);
-      return value;
+  // A scalar, or a few integers as Shape gives them, each of which is a straight line over a length.
+  TensorId of_lines(const Tensor& own, const std::function<const Tensor&(const Probe&)>& other, const std::string& name) {
+    const auto numbers_of = [&](const Tensor& tensor) {
+      std::vector<int64_t> numbers;
+      for (const double value : values_of(tensor)) {
+        if (!(std::fabs(value) < 9007199254740992.0) || value != std::floor(value))
+          throw Mixes{fmt::format("has a constant {} that changes with the length", name)};
+        numbers.push_back(static_cast<int64_t>(value));
+      }
+      return numbers;
     };
-    if (element_count(own.shape) != 1) throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name(i))};
-    const double value = number(own);
-    if (value != static_cast<double>(static_cast<int64_t>(value)))
-      throw Mixes{fmt::format("has a constant {} that changes with the length", name(i))};
-    const auto extent = line(static_cast<int64_t>(value), [&](const Probe& probe) {
-      const double there = number(other(probe));
-      if (there != static_cast<double>(static_cast<int64_t>(there)))
-        throw Mixes{fmt::format("has a constant {} that changes with the length", name(i))};
-      return static_cast<int64_t>(there);
-    });
-    TensorId made = number_of(*extent, own.dtype);
-    if (!own.shape.empty()) made = emit(Reshape{own.shape}, {made});
-    inputs_[i] = made;
-    axes_[rop_->inputs[i].index()] = {};
+    const std::vector<int64_t> numbers = numbers_of(own);
+    std::vector<std::vector<int64_t>> there;
+    for (const Probe& probe : probes_) there.push_back(numbers_of(other(probe)));
+    std::vector<TensorId> parts;
+    for (size_t e = 0; e < numbers.size(); ++e) {
+      const auto extent = line(numbers[e], [&](const Probe& probe) { return there[static_cast<size_t>(&probe - probes_.data())].at(e); });
+      const TensorId part = extent ? number_of(*extent, own.dtype) : scalar(own.dtype, static_cast<double>(numbers[e]));
+      if (own.shape.empty()) return part;
+      parts.push_back(emit(Reshape{{1}}, {part}));
+    }
+    const TensorId all = parts.size() == 1 ? parts[0] : emit(Concat{0}, parts);
+    return own.shape.size() == 1 ? all : emit(Reshape{own.shape}, {all});
+  }
+  static std::vector<double> values_of(const Tensor& tensor) {
+    Graph one;
+    const TensorId from = add_constant(one, "x", tensor.dtype, tensor.shape, Bytes(*tensor.data));
+    const TensorId to = add_tensor(one, {.name = "y", .dtype = DType::f64, .shape = tensor.shape});
+    one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}}};
+    one.outputs = {to};
+    std::vector<double> values(static_cast<size_t>(element_count(tensor.shape)));
+    std::memcpy(values.data(), ops::run(one, {})[0].data->data(), values.size() * sizeof(double));
+    return values;
   }
 
   // --- The walk ---
@@ -817,6 +852,7 @@ class Lengths {
       axes_[id.index()] = axes;
       for (const LengthAxis& axis : axes) note(axis.extent);
       if (axes.empty()) continue;
+      where_ = fmt::format("input '{}'", printable(graph_.tensor(id).name));
       mapped_[id.index()] = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::in), {id});
       for (const LengthAxis& axis : axes)
         is_filled_.insert({mapped_[id.index()].index(), static_cast<size_t>(axis.dim), 0.0, axis.extent.length, axis.extent.times,
@@ -824,6 +860,9 @@ class Lengths {
     }
   }
   static Pad packing(size_t rank, const LengthAxes& axes, Packed packed) {
+    // The stride of the first dimension is a product of these.
+    if (std::count_if(axes.begin(), axes.end(), [](const LengthAxis& axis) { return axis.dim > 0; }) > 2)
+      throw Mixes{"has more than two dimensions behind the first that end at lengths of run time"};
     Pad pad;
     pad.before = pad.after = std::vector<int64_t>(rank, 0);
     pad.ends = axes;
@@ -842,17 +881,16 @@ class Lengths {
     inputs_.clear();
     for (const TensorId id : rop_->inputs) inputs_.push_back(id.valid() ? mapped_[id.index()] : id);
     for (size_t k = 0; k < rop_->inputs.size(); ++k) {
-      if (has(k) && operand(k).role == Role::constant) take_constant(k);
+      if (has(k) && operand(k).role == Role::constant) take_operand(k);
     }
     for (const Probe& probe : probes_) {
-      if (without_extents(twin(probe).attrs) != without_extents(rop_->attrs))
-        throw Mixes{fmt::format("has other attributes with {}", values_text(probe))};
+      if (!are_alike(rop_->attrs, twin(probe).attrs)) throw Mixes{fmt::format("has other attributes with {}", values_text(probe))};
     }
     results_.assign(rop_->outputs.size(), {});
     const bool has_axes =
         std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && !axes_[id.index()].empty(); });
-    const bool is_expand = std::holds_alternative<Elementwise>(rop_->attrs);
-    if (has_axes || is_expand) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
+    const bool has_own = std::holds_alternative<Elementwise>(rop_->attrs) || std::holds_alternative<Slice>(rop_->attrs);
+    if (has_axes || has_own) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
     for (size_t k = 0; k < rop_->outputs.size(); ++k) settle(k);
     ROperator rop = *rop_;
     rop.attrs = attrs_;
@@ -873,6 +911,7 @@ class Lengths {
                                   values_text(probe))};
       }
       if (!extent) continue;
+      require_rising(*extent);
       if (least(*extent) < 1) {
         throw Mixes{fmt::format("has a result without elements at {}={}",
                                 printable(original_.lengths[static_cast<size_t>(extent->length)].name),
@@ -888,26 +927,33 @@ class Lengths {
     }
   }
 
+  void require_rising(const Extent& extent) const {
+    if (extent.times < 0) throw Mixes{"has a dimension that falls with a length"};
+  }
+
   // Outputs become dense.
   void give_outputs() {
     graph_.output_axes.resize(original_.outputs.size());
     rop_ = nullptr;
     for (size_t i = 0; i < original_.outputs.size(); ++i) {
       const TensorId id = original_.outputs[i];
+      where_ = fmt::format("output '{}'", printable(original_.tensor(id).name));
+      if (original_.tensor(id).role == Role::constant)
+        mapped_[id.index()] = take_constant(id, [i](const Probe& probe) { return probe.graph.outputs.at(i); });
       const LengthAxes axes = axes_[id.index()];
       graph_.output_axes[i] = axes;
       if (axes.empty()) {
         graph_.outputs[i] = mapped_[id.index()];
+        if (graph_.outputs[i] != id) exchange_names(id, graph_.outputs[i]);
         continue;
       }
-      const std::string name = graph_.tensor(id).name;
-      const TensorId to = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::out), {mapped_[id.index()]});
-      if (graph_.tensor(id).role == Role::activation) {
-        graph_.tensor(id).name = graph_.tensor(to).name;
-        graph_.tensor(to).name = name;
-      }
-      graph_.outputs[i] = to;
+      graph_.outputs[i] = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::out), {mapped_[id.index()]});
+      exchange_names(id, graph_.outputs[i]);
     }
+  }
+
+  void exchange_names(TensorId id, TensorId with) {
+    if (graph_.tensor(id).role != Role::input) std::swap(graph_.tensor(id).name, graph_.tensor(with).name);
   }
 
   using Filled = std::tuple<size_t, size_t, double, int32_t, int64_t, int64_t, int64_t>;

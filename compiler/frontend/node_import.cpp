@@ -257,7 +257,9 @@ TensorId NodeImport::elementwise(ElementwiseOp op, const std::vector<TensorId>& 
   return add(Elementwise{{step}}, inputs);
 }
 
-TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : add(Reshape{to}, {id}); }
+bool NodeImport::is_copy(TensorId id, const Shape& to) const { return shape(id) == to && !builder_.keeps_copies; }
+
+TensorId NodeImport::reshape(TensorId id, const Shape& to) { return is_copy(id, to) ? id : add(Reshape{to}, {id}); }
 
 TensorId NodeImport::reshape(TensorId id, const Shape& to, const Ints& kept) {
   const TensorId made = reshape(id, to);
@@ -272,7 +274,7 @@ TensorId NodeImport::cast(TensorId id, DType to) {
 }
 
 TensorId NodeImport::expand(TensorId id, const Shape& to) {
-  return shape(id) == to ? id : add(Elementwise{{{ElementwiseOp::identity, {0}}}, to}, {id});
+  return is_copy(id, to) ? id : add(Elementwise{{{ElementwiseOp::identity, {0}}}, to}, {id});
 }
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
@@ -309,7 +311,7 @@ TensorId NodeImport::counting(int64_t extent, size_t rank, size_t axis, int64_t 
 TensorId NodeImport::slice_axis(TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step) {
   Slice slice = whole_slice(shape(x));
   const auto d = static_cast<size_t>(axis);
-  if (start == 0 && extent == slice.extents[d] && step == 1) return x;
+  if (start == 0 && extent == slice.extents[d] && step == 1 && !builder_.keeps_copies) return x;
   slice.starts[d] = extent == 0 ? 0 : start;
   slice.steps[d] = extent > 1 ? step : 1;
   slice.extents[d] = extent;

@@ -123,6 +123,7 @@ class NodeImport {
   TensorId cast(TensorId id, DType to);
   // Along `axis`: start, start + step, .., so many as `extent` says; the tensor itself if that is all of it.
   TensorId slice_axis(TensorId id, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);
+  bool keeps_copies() const { return builder_.keeps_copies; }
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
   TensorId sequence(std::vector<TensorId> elements);
@@ -156,6 +157,7 @@ class NodeImport {
   std::vector<TensorId> finish();
 
  private:
+  bool is_copy(TensorId id, const Shape& to) const;
   template <class T>
   std::optional<T> find_as(std::string_view name, std::string_view kind);
   Subgraph& body(std::string_view name);

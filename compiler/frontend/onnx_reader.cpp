@@ -44,6 +44,7 @@ class Reader {
  public:
   Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
+    builder_.keeps_copies = options.keeps_copies;
     source_ = {folder.empty() ? "." : folder, options.load_weights};
   }
 
@@ -385,6 +386,7 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
   ReadOptions fixed = options;
   fixed.ranges.clear();
   fixed.batches.reset();
+  fixed.keeps_copies = true;
   std::vector<Length> lengths;
   for (const auto& [name, range] : options.ranges) {
     lengths.push_back({name, range.smallest, range.buckets.back()});
@@ -407,7 +409,11 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
       Probe probe;
       for (const Length& length : lengths) probe.values.push_back(length.largest);
       probe.values[l] = value;
-      probe.graph = Reader(path, other).read();
+      try {
+        probe.graph = Reader(path, other).read();
+      } catch (const Error& error) {
+        throw unsupported("{}; that is with {}={}", error.what(), printable(lengths[l].name), value);
+      }
       probes.push_back(std::move(probe));
     }
   }

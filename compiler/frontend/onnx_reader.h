@@ -22,6 +22,7 @@ struct ReadOptions {
   int64_t batch = 0;                            // --batch N: the first extent of all inputs that are left; 0 = as the model says
   std::map<std::string, DimRange> ranges = {};  // --dim N=1:512: dimensions that each run gives (lengths.h)
   std::optional<DimRange> batches = {};         // --batch 1:8
+  bool keeps_copies = false;                    // a Slice of all elements and the like stay, so that graphs of several lengths are alike
 };
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.
