@@ -69,7 +69,7 @@ class Guards {
     tamp::Extent extent;
     if (rkernel.phases.empty() || rkernel.gang || !common_end(program_.graph, rop, extent)) return;
     const kernels::Family& family = select::family_of(families_, rkernel);
-    std::vector<Accesses> later;  // of the rTasks of the phase behind
+    std::vector<Accesses> later;  // of the rTasks of all phases behind
     std::vector<int64_t> later_begins;
     for (size_t p = rkernel.phases.size(); p-- > 0;) {
       const Phase& phase = rkernel.phases[p];
@@ -94,8 +94,8 @@ class Guards {
         note(extent);
         program_.guards[i][p] = Guard{extent, begins};
       }
-      later = std::move(own);
-      later_begins = std::move(begins);
+      later.insert(later.end(), own.begin(), own.end());
+      later_begins.insert(later_begins.end(), begins.begin(), begins.end());
     }
   }
 

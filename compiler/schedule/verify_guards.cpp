@@ -45,13 +45,21 @@ class GuardVerifier {
     }
   }
 
+  // An rTask of a later phase of the same rOperator.
+  struct Later {
+    Accesses accesses;
+    size_t phase, rtask;
+    tamp::Extent extent;
+    int64_t begin;
+  };
+
   void verify_rop(size_t i) {
     const RKernel& rkernel = program_.rkernels[i];
     const auto& guards = program_.guards[i];
     if (guards.size() != rkernel.phases.size()) return violations_.add(fmt::format("{} has guards for other phases than its own", name(i)));
     if (std::none_of(guards.begin(), guards.end(), [](const auto& guard) { return guard.has_value(); })) return;
     if (rkernel.gang) return violations_.add(fmt::format("{} is a gang, all of whose rTasks must run", name(i)));
-    std::vector<Accesses> later;
+    std::vector<Later> later;
     for (size_t p = guards.size(); p-- > 0;) {
       std::vector<Accesses> own(static_cast<size_t>(rkernel.phases[p].rtasks));
       for (size_t t = 0; t < own.size(); ++t) {
@@ -61,7 +69,10 @@ class GuardVerifier {
       if (guards[p] && verify_phase(i, p)) {
         for (size_t t = 0; t < own.size() && !violations_.full(); ++t) verify_rtask(i, p, t, own[t], later);
       }
-      later = std::move(own);
+      for (size_t t = 0; t < own.size(); ++t) {
+        const bool has_own = guards[p] && t < guards[p]->begins.size();
+        later.push_back({std::move(own[t]), p, t, has_own ? guards[p]->extent : tamp::Extent(), has_own ? guards[p]->begins[t] : 0});
+      }
     }
   }
 
@@ -83,7 +94,7 @@ class GuardVerifier {
     return true;
   }
 
-  void verify_rtask(size_t i, size_t p, size_t t, const Accesses& accesses, const std::vector<Accesses>& later) {
+  void verify_rtask(size_t i, size_t p, size_t t, const Accesses& accesses, const std::vector<Later>& later) {
     const Guard& guard = *program_.guards[i][p];
     const int64_t begin = guard.begins[t];
     if (begin == 0) return;
@@ -97,11 +108,10 @@ class GuardVerifier {
           return wrong(fmt::format("writes elements of '{}' that such a run needs", printable(tensor.name)));
         continue;
       }
-      for (size_t reader = 0; reader < later.size(); ++reader) {
-        const auto& next = program_.guards[i][p + 1];
-        const bool is_alive = !next || next->extent != guard.extent || next->begins[reader] < begin;
-        if (is_alive && reads_scratch(later[reader], write.run))
-          return wrong(fmt::format("rTask {} of the next phase reads what it leaves", reader));
+      for (const Later& reader : later) {
+        const bool is_alive = reader.extent != guard.extent || reader.begin < begin;
+        if (is_alive && reads_scratch(reader.accesses, write.run))
+          return wrong(fmt::format("rTask {} of phase {} reads what it leaves", reader.rtask, reader.phase));
       }
     }
   }
@@ -126,8 +136,9 @@ class GuardVerifier {
       std::sort(dims.rbegin(), dims.rend());
       if (own < 1 || dims.empty() || dims.back().first != own) return false;
       for (int64_t part = 0; part < run.count; ++part) {
-        for (int64_t e = 0; e < run.length; ++e) {
-          int64_t rest = run.offset + part * run.stride + e - tensor.place.offset, at = -1;
+        for (int64_t e = 0, rest = 0; e < run.length; e += own - rest) {  // up to where the coordinate changes
+          rest = run.offset + part * run.stride + e - tensor.place.offset;
+          int64_t at = -1;
           for (const auto& [stride, count] : dims) {
             at = rest / stride;
             if (rest < 0 || at >= count) return false;
