@@ -157,7 +157,26 @@ class FieldsOf {
   void visit(const std::string& path, ExchangeArg& v) { visit(path + ".exchange", v.offset); }
   void visit(const std::string& path, PackedArg& v) { visit(path + ".packed", v.offset_bytes); }
   void visit(const std::string& path, DivisorArg& v) { visit(path + ".divisor", v.divisor); }
-  void visit(const std::string& path, ExtentArg& v) { visit(path + ".extent", v.factor); }
+  void visit(const std::string& path, ExtentArg& v) {
+    auto& [extents, factor] = v;
+    members(path, {"extents", "factor"}, extents, factor);
+  }
+  void visit(const std::string& path, Extent& v) {
+    auto& [length, times, plus, over] = v;
+    members(path, {"length", "times", "plus", "over"}, length, times, plus, over);
+  }
+  void visit(const std::string& path, LengthAxis& v) {
+    auto& [dim, extent] = v;
+    members(path, {"dim", "extent"}, dim, extent);
+  }
+  void visit(const std::string& path, Length& v) {
+    auto& [name, smallest, largest] = v;
+    members(path, {"name", "smallest", "largest"}, name, smallest, largest);
+  }
+  void visit(const std::string& path, Guard& v) {
+    auto& [extent, begins] = v;
+    members(path, {"extent", "begins"}, extent, begins);
+  }
   void visit(const std::string& path, WordsArg& v) {
     auto& [tensor, bit, else_null] = v;
     members(path, {"words", "bit", "else_null"}, tensor, bit, else_null);
@@ -209,8 +228,8 @@ class FieldsOf {
     members(path, {"buffer", "offset", "strides"}, buffer, offset, strides);
   }
   void visit(const std::string& path, Tensor& v) {
-    auto& [name, dtype, shape, role, data, place] = v;
-    members(path, {"name", "dtype", "shape", "role", "data", "place"}, name, dtype, shape, role, data, place);
+    auto& [name, dtype, shape, role, data, place, ends] = v;
+    members(path, {"name", "dtype", "shape", "role", "data", "place", "ends"}, name, dtype, shape, role, data, place, ends);
   }
   void visit(const std::string& path, Buffer& v) {
     auto& [kind, elements, dtype, io_index, constant, narrowed, largest] = v;
@@ -236,9 +255,11 @@ class FieldsOf {
     members(path, {"output", "count", "axis"}, output, count, axis);
   }
   void visit(const std::string& path, Graph& v) {
-    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops] = v;
-    members(path, {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "buffers", "loops"}, name,
-            tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops);
+    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops, lengths, input_axes, output_axes] = v;
+    members(path,
+            {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "buffers", "loops", "lengths",
+             "input_axes", "output_axes"},
+            name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops, lengths, input_axes, output_axes);
   }
   // What a program is emitted by; its costs choose plans.
   void visit(const std::string& path, ShapedVDevice& v) {
@@ -249,13 +270,13 @@ class FieldsOf {
             v.input_stage_bytes, v.wide_products, v.more_tiles, v.even_stages, v.voting_waits, v.cluster_veus, v.products_over_inputs);
   }
   void visit(const std::string& path, RProgram& v) {
-    auto& [vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, us, in_l2,
-           by_sm] = v;
+    auto& [vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, guards,
+           extents, us, in_l2, by_sm, smaller] = v;
     members(path,
             {"vdevice", "precision", "policy", "graph", "merges", "rkernels", "depth", "lanes", "events", "launches", "memory", "weights",
-             "weight_bytes", "estimated_us", "weights_in_l2", "veus_by_sm"},
-            vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, us, in_l2,
-            by_sm);
+             "weight_bytes", "guards", "extents", "estimated_us", "weights_in_l2", "veus_by_sm", "smaller"},
+            vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, guards,
+            extents, us, in_l2, by_sm, smaller);
   }
 
   std::vector<Field> fields_;

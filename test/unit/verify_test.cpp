@@ -31,7 +31,7 @@ RProgram assembled(const Graph& graph, const ShapedVDevice& d, schedule::Plan pl
   program.graph = graph;
   schedule::assemble(std::move(plan), program);
   schedule::plan_memory(program);
-  schedule::list_weights(program, tiny_families());
+  schedule::list_weights({&program}, tiny_families());
   return program;
 }
 

@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""Lengths of run time (docs/howto/lengths.md): small models in one program, run on the stand-in at several lengths, each against ONNX Runtime.
+
+    lengths_test.py TAMP [WORD...]
+"""
+import dataclasses
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+import harness
+import many
+import models as m
+
+RANGES = {"L": (1, 24), "S": (5, 21), "K": (1, 10), "B": (1, 3)}  # symbols of all models here: two texts, frames or pixels, a batch
+TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16, np.dtype(np.int64): TensorProto.INT64,
+         np.dtype(np.int32): TensorProto.INT32, np.dtype(np.bool_): TensorProto.BOOL, np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
+         np.dtype(np.float64): TensorProto.DOUBLE}
+
+
+@dataclasses.dataclass
+class Case:
+    """`inputs`: name -> shape of numbers and symbols, or (shape, dtype, smallest, largest) of integers."""
+    name: str
+    nodes: list
+    inputs: dict
+    outputs: list
+    constants: list
+    opset: int = 17
+
+    def spec(self, name):
+        given = self.inputs[name]
+        return given if isinstance(given, tuple) else (given, np.float32, -1, 1)
+
+    def model(self):
+        inputs = [m.value(name, self.spec(name)[0], TYPES[np.dtype(self.spec(name)[1])]) for name in self.inputs]
+        return m.model(self.nodes, inputs, [onnx.ValueInfoProto(name=name) for name in self.outputs], self.constants, opset=self.opset)
+
+    def data(self, rng, at):
+        arrays = []
+        for name in self.inputs:
+            shape, dtype, low, high = self.spec(name)
+            extents = [at[d] if isinstance(d, str) else d for d in shape]
+            if np.issubdtype(dtype, np.floating):
+                arrays.append(rng.standard_normal(extents).astype(dtype))
+            else:
+                # Lowest and highest may be lengths themselves.
+                low, high = (at[v] if isinstance(v, str) else v for v in (low, high))
+                arrays.append(rng.integers(low, high, extents, endpoint=True).astype(dtype))
+        return arrays
+
+
+RNG = np.random.default_rng(0)
+
+
+def weight(name, *shape):
+    return m.constant(name, RNG.standard_normal(shape) / np.sqrt(shape[0]))
+
+
+def n(op, inputs, outputs, **attributes):
+    return m.node(op, inputs.split(" ") if isinstance(inputs, str) else inputs, outputs.split(" "), "n_" + outputs.split(" ")[0], **attributes)
+
+
+def one(name, op, shape=("B", "L", 8), constants=(), operands=(), opset=17, results="y", **attributes):
+    """One node of x. The shape is one of floats, or of Case.inputs."""
+    inputs = {"x": shape if isinstance(shape[0], list) else list(shape)}
+    return Case(name, [n(op, ["x", *operands], results, **attributes)], inputs, results.split(" "), list(constants), opset)
+
+
+def runs(case, at, rng):
+    """Inputs, and what ONNX Runtime makes of them."""
+    made = case.model()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    arrays = case.data(rng, at)
+    return arrays, session.run(None, dict(zip(case.inputs, arrays)))
+
+
+def merged(cases):
+    """All of one opset; symbols keep their names."""
+    model = many.merge([many.Part(case.name, case.model(), []) for case in cases])
+    for entry in model.graph.input:
+        for dim in entry.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = dim.dim_param.split("/", 1)[1]
+    return model
+
+
+def used(cases):
+    symbols = {d for case in cases for name in case.inputs for d in case.spec(name)[0] if isinstance(d, str)}
+    return {name: RANGES[name] for name in sorted(symbols)}
+
+
+def dim_words(ranges):
+    return [word for name, (least, most) in ranges.items() for word in ("--dim", f"{name}={least}:{most}")]
+
+
+# --- the models ------------------------------------------------------------------------------------------------------
+
+I64, F16 = np.int64, np.float16
+
+
+def encoder():
+    """Heads by a Reshape from Shape, positions cut to the length, a mask from the caller."""
+    nodes = [n("Shape", "ids", "shape"), n("Gather", "shape zero", "batch", axis=0), n("Gather", "shape one", "length", axis=0),
+             n("Unsqueeze", "batch ax0", "b1"), n("Unsqueeze", "length ax0", "l1"), n("Concat", "b1 l1 heads size", "split", axis=0), n("Concat", "b1 l1 width", "whole", axis=0),
+             n("Gather", "words ids", "e", axis=0), n("Slice", "table zeros l1 ones", "pos"), n("Add", "e pos", "h"),
+             n("MatMul", "h wq", "q0"), n("MatMul", "h wk", "k0"), n("MatMul", "h wv", "v0")]
+    for k in "qkv":
+        nodes += [n("Reshape", f"{k}0 split", f"{k}1"), n("Transpose", f"{k}1", f"{k}2", perm=[0, 2, 1, 3])]
+    nodes += [n("Transpose", "k2", "kt", perm=[0, 1, 3, 2]), n("MatMul", "q2 kt", "s"), n("Div", "s root", "s1"), n("Unsqueeze", "mask ax12", "m4"),
+              n("Cast", "m4", "mf", to=TensorProto.FLOAT), n("Sub", "onef mf", "m1"), n("Mul", "m1 low", "m2"), n("Add", "s1 m2", "s2"), n("Softmax", "s2", "p", axis=-1),
+              n("MatMul", "p v2", "a"), n("Transpose", "a", "at", perm=[0, 2, 1, 3]), n("Reshape", "at whole", "a1"), n("MatMul", "a1 wo", "o"), n("Add", "o h", "r"),
+              n("LayerNormalization", "r g", "y", axis=-1), n("Gather", "y zero", "first", axis=1), n("MatMul", "first wo", "pooled0"), n("Tanh", "pooled0", "pooled")]
+    constants = [m.ints("zero", 0), m.ints("one", 1), m.ints("ax0", [0]), m.ints("ax12", [1, 2]), m.ints("heads", [2]), m.ints("size", [8]), m.ints("width", [16]), m.ints("zeros", [0]),
+                 m.ints("ones", [0]), m.constant("root", 2.83), m.constant("onef", 1), m.constant("low", -10000), m.constant("g", np.ones(16)), weight("words", 30, 16), weight("table", 40, 16),
+                 *(weight(w, 16, 16) for w in ("wq", "wk", "wv", "wo"))]
+    return Case("encoder", nodes, {"ids": (["B", "L"], I64, 0, 29), "mask": (["B", "L"], I64, 1, 1)}, ["y", "pooled"], constants)
+
+
+def decoder():
+    """A causal mask from Range and Trilu."""
+    nodes = [n("Shape", "x", "shape"), n("Gather", "shape one", "length", axis=0), n("Unsqueeze", "length ax0", "l1"), n("Concat", "l1 l1", "square", axis=0), n("ConstantOfShape", "square", "lows", value=m.constant("v", [-1e9])),
+             n("Trilu", "lows up", "mask", upper=1), n("Range", "nil length one", "at"), n("Gather", "table at", "pos", axis=0), n("Add", "x pos", "h"), n("MatMul", "h wq", "q"), n("MatMul", "h wk", "k"), n("MatMul", "h wv", "v"),
+             n("Transpose", "k", "kt", perm=[0, 2, 1]), n("MatMul", "q kt", "s"), n("Add", "s mask", "s1"), n("Softmax", "s1", "p", axis=-1), n("MatMul", "p v", "a"), n("Gather", "a last", "y", axis=1),
+             n("Slice", "a minus end axis", "tail")]
+    constants = [m.ints("one", 1), m.ints("nil", 0), m.ints("ax0", [0]), m.ints("up", 1), m.ints("last", -1), m.ints("minus", [-1]), m.ints("end", [2**62]), m.ints("axis", [1]), weight("table", 30, 16), *(weight(w, 16, 16) for w in ("wq", "wk", "wv"))]
+    return Case("decoder", nodes, {"x": ["B", "L", 16]}, ["a", "y", "tail"], constants)
+
+
+def cross():
+    nodes = [n("Transpose", "k", "kt", perm=[0, 2, 1]), n("MatMul", "q kt", "s"), n("Mul", "s c", "s1"), n("Softmax", "s1", "p", axis=-1), n("MatMul", "p k", "y")]
+    return Case("cross", nodes, {"q": ["B", "K", 16], "k": ["B", "L", 16]}, ["y"], [m.constant("c", 0.25)])
+
+
+def recurrent(op, direction, lengths=False, layers=1, state=False):
+    gates, ways, hidden = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 2 if direction == "bidirectional" else 1, 6
+    nodes, constants, x, outputs = [], [], "x", []
+    inputs = {"x": ["L", "B", 5]}
+    if lengths:
+        inputs["n"] = (["B"], np.int32, 1, "L")
+    for i in range(layers):
+        width = 5 if i == 0 else hidden * ways
+        constants += [m.constant(f"w{i}", RNG.standard_normal((ways, gates * hidden, width)) / 2), m.constant(f"r{i}", RNG.standard_normal((ways, gates * hidden, hidden)) / 2)]
+        nodes.append(n(op, [x, f"w{i}", f"r{i}", "", "n" if lengths else "", *(["start"] if state else [])], f"y{i} h{i}", hidden_size=hidden, direction=direction))
+        nodes += [n("Transpose", f"y{i}", f"t{i}", perm=[0, 2, 1, 3]), n("Reshape", f"t{i} s", f"x{i + 1}")]
+        x, outputs = f"x{i + 1}", [*outputs, f"h{i}"]
+    if state:
+        inputs["start"] = [ways, "B", hidden]
+    return Case(f"{op} {direction}{' lengths' * lengths}{' state' * state} {layers}", nodes, inputs, [x, *outputs], [*constants, m.ints("s", [0, 0, -1])])
+
+
+def conv1(name, shape=("B", 4, "S"), kernel=3, **attributes):
+    return one(name, "Conv", shape, [m.constant("w", RNG.standard_normal((6, 4, kernel)) / 3)], ["w"], kernel_shape=[kernel], **attributes)
+
+
+def conv2(name, shape=("B", 3, "S", "K"), **attributes):
+    return one(name, "Conv", shape, [m.constant("w", RNG.standard_normal((8, 3, 3, 3)) / 5), weight("b", 8)], ["w", "b"], kernel_shape=[3, 3], **attributes)
+
+
+def windows():
+    stack = [n("Conv", "x w1", "a", pads=[1, 1], strides=[2]), n("Relu", "a", "b"), n("Conv", "b w2", "c", pads=[1, 1], strides=[2]), n("MaxPool", "c", "d", kernel_shape=[2], strides=[1], pads=[0, 1]), n("GlobalAveragePool", "d", "y")]
+    stacked = Case("conv stack", stack, {"x": ["B", 4, "S"]}, ["d", "y"], [m.constant("w1", RNG.standard_normal((6, 4, 3)) / 3), m.constant("w2", RNG.standard_normal((6, 6, 3)) / 3)])
+    depthwise = one("depthwise", "Conv", ("B", 8, "S", "L"), [m.constant("w", RNG.standard_normal((8, 1, 3, 3)))], ["w"], kernel_shape=[3, 3], pads=[1] * 4, group=8)
+    return [conv1("conv1"), conv1("conv1 pads", pads=[1, 1]), conv1("conv1 strides", pads=[1, 1], strides=[2]), conv1("conv1 dilated", pads=[2, 2], dilations=[2]), conv1("conv1 wide", kernel=5, strides=[3], pads=[2, 0]),
+            conv2("conv2", pads=[1] * 4), conv2("conv2 strides", ("B", 3, "S", 9), pads=[1] * 4, strides=[2, 2]), stacked, depthwise,
+            one("max pool", "MaxPool", ("B", 4, "S", "L"), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]), one("average", "AveragePool", ("B", 4, "S", 8), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 1]),
+            one("average with pads", "AveragePool", ("B", 4, "S"), kernel_shape=[4], pads=[1, 2], strides=[2], count_include_pad=1), one("global max", "GlobalMaxPool", ("B", 4, "S", "L"))]
+
+
+def reductions():
+    cases = [one(op, op, opset=13, axes=[1], keepdims=i % 2) for i, op in enumerate(["ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceLogSumExp", "ReduceSumSquare"])]
+    cases += [one("ReduceSum", "ReduceSum", constants=[m.ints("axes", [0, 1])], operands=["axes"], opset=13), one("mean of all", "ReduceMean", opset=13),
+              one("integers", "ReduceMax", (["B", "L"], np.int32, -90, 90), opset=13, axes=[1]), one("halves", "ReduceMean", (["B", "L", 8], F16, 0, 0), opset=13, axes=[1])]
+    return cases
+
+
+def along():
+    """Softmax, sums, orders and the like along the length."""
+    return [one("Softmax", "Softmax", axis=1), one("LogSoftmax", "LogSoftmax", ("B", "L"), axis=1), one("CumSum", "CumSum", constants=[m.ints("a", 1)], operands=["a"]), one("CumSum back", "CumSum", constants=[m.ints("a", 1)], operands=["a"], reverse=1, exclusive=1),
+            one("ArgMax", "ArgMax", axis=1), one("ArgMin", "ArgMin", ("B", "L"), axis=1, keepdims=0), one("TopK", "TopK", ("B", "S"), [m.ints("k", [3])], ["k"], results="y i", axis=1), one("TopK least", "TopK", ("B", "S"), [m.ints("k", [3])], ["k"], results="y i", axis=1, largest=0),
+            one("InstanceNormalization", "InstanceNormalization", ("B", 4, "S"), [m.constant("s", RNG.standard_normal(4)), m.constant("b", RNG.standard_normal(4))], ["s", "b"]),
+            Case("normalised rows", [n("ReduceMean", "x", "mu", axes=[1]), n("Sub", "x mu", "d"), n("Mul", "d d", "q"), n("ReduceMean", "q", "v", axes=[1]), n("Add", "v e", "ve"), n("Sqrt", "ve", "r"), n("Div", "d r", "y")], {"x": ["B", "L", 8]}, ["y"], [m.constant("e", 1e-5)])]
+
+
+def moved():
+    """What lies elsewhere: parts, pads, tokens, masks."""
+    token = Case("class token", [n("Shape", "x", "s"), n("Gather", "s z", "b", axis=0), n("Unsqueeze", "b ax", "b1"), n("Concat", "b1 rest", "to", axis=0), n("Expand", "cls to", "c"), n("Concat", "c x", "h", axis=1), n("MatMul", "h w", "y"), n("ReduceMean", "y", "mu", axes=[1])],
+                 {"x": ["B", "L", 8]}, ["y", "mu"], [m.ints("z", 0), m.ints("ax", [0]), m.ints("rest", [1, 8]), weight("cls", 1, 1, 8), weight("w", 8, 8)])
+    expand = Case("expand", [n("Shape", "x", "s"), n("Expand", "v s", "e"), n("Mul", "e x", "y")], {"x": ["B", "L", 8]}, ["e", "y"], [weight("v", 8)])
+    where = Case("where", [n("Where", "c x low", "a"), n("ReduceMax", "a", "y", axes=[1])], {"c": (["B", "L", 1], np.bool_, 0, 1), "x": ["B", "L", 8]}, ["a", "y"], [m.constant("low", -1e4)])
+    einsum = Case("einsum", [n("Einsum", "q k", "s", equation="bqd,bkd->bqk"), n("Einsum", "s k", "y", equation="bqk,bkd->bqd")], {"q": ["B", "K", 8], "k": ["B", "L", 8]}, ["s", "y"], [])
+    flat = Case("pixels in rows", [n("Reshape", "x to", "r"), n("Transpose", "r", "t", perm=[0, 2, 1]), n("MatMul", "t w", "y")], {"x": [2, 4, "L", 6]}, ["y"], [m.ints("to", [2, 4, -1]), weight("w", 4, 8)])
+    parts = Case("parts", [n("Slice", "x two end one", "tail"), n("Slice", "x nil minus one", "head"), n("Slice", "x last end one", "few"), n("Slice", "x nil end one by", "odd"), n("Gather", "x index", "y", axis=1)], {"x": ["B", "S", 8]}, ["tail", "head", "few", "odd", "y"],
+                 [m.ints("two", [2]), m.ints("nil", [0]), m.ints("end", [2**62]), m.ints("one", [1]), m.ints("minus", [-1]), m.ints("last", [-3]), m.ints("by", [2]), m.ints("index", [0, -2, 3])])
+    pads = Case("pads", [n("Pad", "x around", "a"), n("Pad", "x front", "b", mode="reflect"), n("Pad", "x front", "c", mode="edge"), n("MatMul", "a w", "y")], {"x": ["B", "S", 8]}, ["a", "b", "c", "y"], [m.ints("around", [0, 2, 0, 0, 3, 0]), m.ints("front", [0, 2, 0, 0, 0, 0]), weight("w", 8, 8)])
+    rows = Case("rows by number", [n("Gather", "x i", "y", axis=1)], {"x": ["B", "L", 8], "i": (["K"], I64, 0, 0)}, ["y"], [])
+    halves = Case("halves", [n("MatMul", "x w", "h"), n("Relu", "h", "y")], {"x": (["B", "L", 8], F16, 0, 0)}, ["y"], [m.constant("w", RNG.standard_normal((8, 8)), F16)])
+    words = Case("integers", [n("Mul", "a b", "p"), n("ReduceSum", "p ax", "y"), n("Equal", "a b", "same")], {"a": (["B", "L"], I64, -9, 9), "b": (["B", "L"], I64, -9, 9)}, ["y", "same"], [m.ints("ax", [1])])
+    return [token, expand, where, einsum, flat, parts, pads, rows, halves, words]
+
+
+def recurrents():
+    return [recurrent("LSTM", "forward"), recurrent("GRU", "reverse"), recurrent("LSTM", "bidirectional", layers=2), recurrent("GRU", "bidirectional", lengths=True), recurrent("LSTM", "forward", state=True), recurrent("RNN", "forward", lengths=True)]
+
+
+ALL = [encoder(), decoder(), cross(), *windows(), *reductions(), *along(), *moved(), *recurrents()]
+
+
+# --- compiled, built and run -----------------------------------------------------------------------------------------
+
+class Program:
+    """All cases in one program, in a folder."""
+
+    def __init__(self, tamp, cases, vdevice, precision):
+        self.cases, self.ranges, self.folder, self.precision = cases, used(cases), tamp.folder, precision
+        (tamp.folder / "many.onnx").write_bytes(merged(cases).SerializeToString())
+        words = ["compile", "many.onnx", "--name", "many", "-q", "--vdevice", vdevice, "--precision", precision, *dim_words(self.ranges)]
+        tamp(*words, "-o", "made")
+        self.words = words
+        (tamp.folder / "main.cu").write_text(f'#define TAMP_LENGTHS\n#define TAMP_MODEL_HEADER "many.h"\n#define TAMP_MODEL many\n#include "made/many.cu"\n#include "{harness.ROOT}/runtime_stub/host/runner.cpp"\n')
+        done = many.call(["g++", "-std=c++20", "-O0", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner", "-x", "c++", "main.cu", "-x", "none",
+                          "-lboost_context"], tamp.folder, many.COMPILE_SECONDS)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    def check(self, at, rng):
+        data = [runs(case, at, rng) for case in self.cases]
+        wanted = [(case, name, values) for case, (_, results) in zip(self.cases, data) for name, values in zip(case.outputs, results)]
+        words = ["./runner", "--weights", "made/many.weights", "--wait-budget", "3600", "--lengths", ",".join(str(at[name]) for name in self.ranges)]
+        for i, values in enumerate(values for arrays, _ in data for values in arrays):
+            (self.folder / f"in{i}").write_bytes(np.ascontiguousarray(values).tobytes())
+            words += ["--input", f"in{i}"]
+        for i in range(len(wanted)):
+            words += ["--output", f"out{i}"]
+        done = many.call(words, self.folder, many.RUN_SECONDS)
+        assert done.returncode == 0, f"at {at}: {done.returncode}: {done.stderr[-1000:]}"
+        for i, (case, name, values) in enumerate(wanted):
+            raw = (self.folder / f"out{i}").read_bytes()
+            assert len(raw) == values.nbytes, f"{case.name}: {name} has {len(raw)} bytes at {at}, wanted {values.shape}"
+            found = np.frombuffer(raw, values.dtype).reshape(values.shape)
+            bound = 3e-3 if self.precision != "fp32" or values.dtype == np.float16 else 2e-4
+            scale = np.max(np.abs(values), initial=1, where=np.isfinite(values)) if values.dtype.kind == "f" else 1
+            is_right = np.allclose(found, values, rtol=bound, atol=bound * scale, equal_nan=True) if values.dtype.kind == "f" else np.array_equal(found, values)
+            assert is_right, f"{case.name}: {name} at {at}: {found.ravel()[:8]}, wanted {values.ravel()[:8]}"
+
+
+def places(rng):
+    """Smallest and largest values, and two between them."""
+    yield {name: least for name, (least, _) in RANGES.items()}
+    yield {name: most for name, (_, most) in RANGES.items()}
+    for _ in range(2):
+        yield {name: int(rng.integers(least, most + 1)) for name, (least, most) in RANGES.items()}
+
+
+def check_all(tamp, vdevice, precision):
+    """Opset 13 has reductions that opset 17 has, too; the rest is of opset 17."""
+    for opset in (13, 17):
+        cases = [case for case in ALL if case.opset == opset and not (precision != "fp32" and case.name == "halves")]  # 16 bits are in fp32 only
+        program, rng = Program(tamp, cases, vdevice, precision), np.random.default_rng(opset)
+        for at in places(rng):
+            program.check(at, rng)
+    return program
+
+
+def test_models_at_every_length(tamp):
+    program = check_all(tamp, "cpu", "fp32")
+    tamp(*program.words, "-o", "again")
+    for name in ("many.cu", "many.weights", "many.h", "many.rprogram.json"):
+        assert (tamp.folder / "again" / name).read_bytes() == (tamp.folder / "made" / name).read_bytes(), name
+
+
+def test_models_compiled_for_h200(tamp):
+    check_all(tamp, "h200", "tf32")
+
+
+def test_what_is_touched_is_declared(tamp):
+    cases = [case for case in ALL if case.name in ("encoder", "conv stack", "LSTM bidirectional 2", "parts")]
+    (tamp.folder / "many.onnx").write_bytes(merged(cases).SerializeToString())
+    at = {"B": 2, "L": 7, "S": 9}
+    tamp("run", "many.onnx", "--device", "cpu", *dim_words(used(cases)), *[word for name, value in at.items() for word in ("--at", f"{name}={value}")], "--races", "--check")
+
+
+def test_a_batch_of_a_model_of_one(tamp):
+    """--batch replaces the number that the model says."""
+    nodes = [n("Conv", "x w", "c", pads=[1] * 4), n("Relu", "c", "r"), n("GlobalAveragePool", "r", "g"), n("Flatten", "g", "f"), n("MatMul", "f v", "y")]
+    case = Case("batch", nodes, {"x": [1, 3, 8, 8]}, ["y"], [m.constant("w", RNG.standard_normal((6, 3, 3, 3)) / 5), weight("v", 6, 10)])
+    (tamp.folder / "net.onnx").write_bytes(case.model().SerializeToString())
+    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "cpu", "--batch", "1:5", "--name", "net")
+    for batch in (1, 3, 5):
+        tamp("run", "net", "--device", "cpu", "--at", f"batch={batch}", "--check", "--model", "net.onnx")
+
+
+X = {"x": ["B", "L", 8]}
+REFUSED = [
+    (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 4])]), "node 'n_y' (Reshape) mixes dimension 1 of 'x' [3,24,8], which ends at a length of run time, with others in [144,4]"),
+    (Case("", [n("Concat", "x x", "y", axis=1)], X, ["y"], []), "node 'n_y' (Concat) puts 'x' behind the end of 'x', which is a length of run time"),
+    (Case("", [n("Slice", "x a b one", "y")], X, ["y"], [m.ints("a", [0]), m.ints("b", [2]), m.ints("one", [1])]), "node 'n_y' (Slice)"),
+    (Case("", [n("NonZero", "x", "y")], X, ["y"], []), "node 'n_y' ("),
+    (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [5])]), None),
+    (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [6])]), "with S=5"),
+    (Case("", [n("Resize", ["x", "", "s"], "y", mode="nearest")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])]), "node 'n_y' (Resample) has tables that end at a length of run time"),
+    (Case("", [n("MaxPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1)], {"x": ["B", 4, "S"]}, ["y"], []), "node 'n_y' (MaxPool) has other attributes with"),
+    (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "node 'n_y' (Pad)"),
+    (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
+    (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Cast", "l", "f", to=1), n("Sqrt", "f", "r"), n("Div", "x r", "y")], X, ["y"], [m.ints("one", 1)]), "node 'n_y' (Elementwise) has a constant 'r' that changes with the length"),
+    (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "d"), n("Expand", "v d", "e"), n("Relu", "x", "y")], X, ["y", "e"], [m.ints("one", [1]), m.ints("most", [30]), m.constant("v", 1)]), "output 'e' has a dimension that falls with a length"),
+]
+
+
+def test_what_has_no_rule_is_refused_by_name(tamp):
+    for case, says in REFUSED:
+        (tamp.folder / "n.onnx").write_bytes(case.model().SerializeToString())
+        tamp("compile", "n.onnx", "-o", "n", "--vdevice", "cpu", *dim_words(used([case])), says=says or "", code=0 if says is None else 2)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))
