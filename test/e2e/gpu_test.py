@@ -9,6 +9,8 @@ import subprocess
 import sys
 
 import harness
+import lengths_test
+import loops_test
 import models as m
 import models_test
 import recurrent_test
@@ -60,6 +62,13 @@ models_test.DEVICE = "cuda"
 OF_THE_STAND_IN = {"test_vit_in_batches", "test_heads_of_a_rtask"}  # these name a vDevice that is made from the stand-in's
 TESTS += [getattr(module, name) for module in (recurrent_test, transformers_test) for name in dir(module)
           if name.startswith("test_") and name not in OF_THE_STAND_IN]
+
+
+def test_lengths_of_run_time(tamp):
+    lengths_test.check_all(tamp, "h200", "tf32")
+
+
+TESTS += [test_lengths_of_run_time, loops_test.test_greedy_search, loops_test.test_if, loops_test.test_loops_in_loops]
 
 
 if __name__ == "__main__":

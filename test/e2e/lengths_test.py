@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 import harness
 import many
 import models as m
+import models_test
 
 RANGES = {"L": (1, 24), "S": (5, 21), "K": (1, 10), "B": (1, 3)}  # symbols of all models here: two texts, frames or pixels, a batch
 TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16, np.dtype(np.int64): TensorProto.INT64,
@@ -223,8 +224,11 @@ class Program:
         tamp(*words, "-o", "made")
         self.words = words
         (tamp.folder / "main.cu").write_text(f'#define TAMP_LENGTHS\n#define TAMP_MODEL_HEADER "many.h"\n#define TAMP_MODEL many\n#include "made/many.cu"\n#include "{harness.ROOT}/runtime_stub/host/runner.cpp"\n')
-        done = many.call(["g++", "-std=c++20", "-O0", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner", "-x", "c++", "main.cu", "-x", "none",
-                          "-lboost_context"], tamp.folder, many.COMPILE_SECONDS)
+        build = ["g++", "-std=c++20", "-O0", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner", "-x", "c++", "main.cu", "-x", "none",
+                 "-lboost_context"]
+        if models_test.DEVICE == "cuda":  # gpu_test.py
+            build = ["nvcc", "-std=c++20", "-O1", "-arch=sm_90a", "-w", "-I", harness.ROOT, "-I", "made", "-o", "runner", "main.cu"]
+        done = many.call(build, tamp.folder, many.COMPILE_SECONDS)
         assert done.returncode == 0, done.stderr[-2000:]
 
     def check(self, at, rng):

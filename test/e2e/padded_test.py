@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 import harness
 import models as m
+import models_test
 import races_test as races
 from check_test import write_set
 
@@ -33,7 +34,7 @@ def saved(tamp, made, inputs):
 def valid_outputs(tamp, made, inputs, *options):
     """Output name -> its valid entries; behind them must be what `tamp inspect` calls padding."""
     arguments = saved(tamp, made, inputs)
-    tamp("run", "model.onnx", "--device", "cpu", "--precision", "fp32", "--check", "--output-dir", "out", "--keep", "kept", *arguments, *options)
+    tamp("run", "model.onnx", "--device", models_test.DEVICE, "--precision", "fp32", "--check", "--output-dir", "out", "--keep", "kept", *arguments, *options)
     files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
     arrays = {name: np.load(tamp.folder / "out" / file) for name, file in files.items()}
     ports = json.loads((tamp.folder / "kept" / "model.rprogram.json").read_text())["outputs"]
