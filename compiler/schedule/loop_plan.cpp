@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "compiler/support/log.h"
+
 namespace tamp::schedule {
 namespace {
 
@@ -91,6 +93,9 @@ class LoopPlanner {
 
 }  // namespace
 
-Plan plan_with_loops(Policy policy, const PolicyInput& input) { return LoopPlanner(policy, input).run(); }
+Plan plan_with_loops(Policy policy, const PolicyInput& input) {
+  const FewerLines of_each_stretch;
+  return LoopPlanner(policy, input).run();
+}
 
 }  // namespace tamp::schedule

@@ -22,6 +22,11 @@ void start_logging(Verbosity verbosity) {
   spdlog::set_default_logger(logger);
 }
 
+FewerLines::FewerLines() : before_(spdlog::get_level()) {
+  if (before_ == spdlog::level::info) spdlog::set_level(spdlog::level::warn);
+}
+FewerLines::~FewerLines() { spdlog::set_level(static_cast<spdlog::level::level_enum>(before_)); }
+
 Progress::Progress(std::string what) {
   if (!spdlog::should_log(spdlog::level::info)) return;
   clock_ = std::jthread([what = std::move(what)](const std::stop_token& ended) {
