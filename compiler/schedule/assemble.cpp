@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "compiler/schedule/plan.h"
 #include "compiler/support/error.h"
@@ -66,6 +65,9 @@ class Assembler {
   }
 
   void run() {
+    for (const Placed& placed : plan_.order) launched_ = std::max(launched_, placed.veu.index() + 1);
+    const auto members = static_cast<size_t>(program_.vdevice.cluster_veus);  // whole clusters
+    launched_ = (launched_ + members - 1) / members * members;
     for (size_t at = 0; at < plan_.order.size(); ++at) {
       pass_marks(at);
       append(plan_.order[at], static_cast<int64_t>(at));
@@ -175,13 +177,14 @@ class Assembler {
     part_of_[veu] = part_;
   }
 
-  // A part ends at each mark. All vEUs that have rTasks take each turn, so each of them signals that it has seen what the turn looks at.
+  // A part ends at each mark. All vEUs that are launched take each turn, so each of them signals that it has seen what the turn looks at,
+  // and whichever leaves last knows how many iterations there were.
   void pass_marks(size_t at) {
     for (; marks_passed_ < plan_.marks.size() && plan_.marks[marks_passed_].at <= at; ++marks_passed_) {
       const LoopMark& mark = plan_.marks[marks_passed_];
       begin_part();
       if (mark.kind == LoopMark::Kind::ends) continue;
-      for (const size_t veu : veus_of_loops()) {
+      for (size_t veu = 0; veu < launched_; ++veu) {
         Entry entry{{}, {}, -1, mark.kind == LoopMark::Kind::enter ? Turn::enter : Turn::repeat, mark.loop};
         enter_part(veu, entry);
         newest_[veu] = kNoStep;
@@ -189,11 +192,6 @@ class Assembler {
         lanes_[veu].push_back(std::move(entry));
       }
     }
-  }
-  std::set<size_t> veus_of_loops() const {
-    std::set<size_t> veus;
-    for (const Placed& placed : plan_.order) veus.insert(placed.veu.index());
-    return veus;
   }
 
   // Called when all rTasks of earlier parts are placed: the boundary's clock is all lanes' clocks together.
@@ -305,6 +303,7 @@ class Assembler {
   std::vector<size_t> newest_;       // per vEU: step of its last entry
   std::vector<int32_t> part_of_;     // per vEU
   size_t boundaries_passed_ = 0, marks_passed_ = 0;
+  size_t launched_ = 0;  // vEUs
   int32_t part_ = 0;
   Clock boundary_clock_;
   std::vector<std::vector<size_t>> part_ends_;  // per part but the last, per vEU: entries up to its end

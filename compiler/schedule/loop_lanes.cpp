@@ -12,7 +12,7 @@ namespace {
 
 class LoopReader {
  public:
-  explicit LoopReader(const RProgram& program) : program_(program) {
+  explicit LoopReader(const RProgram& program) : program_(program), launched_(launched(program)) {
     lanes_.spans.resize(program.graph.loops.size());
     lanes_.loop_of_event.assign(program.events.size(), kUnknown);
   }
@@ -59,8 +59,16 @@ class LoopReader {
     if (loop >= 0) refuse(veu, program_.lanes[veu].size(), "is the end of the lane in a loop");
     for (const auto& spans : lanes_.spans) {
       const bool takes_part = !spans.empty() && spans.back().veu == static_cast<int32_t>(veu);
-      if (!program_.lanes[veu].empty() && !takes_part) refuse(veu, 0, "and those behind it leave out a loop");
+      if (veu < launched_ && !takes_part) refuse(veu, 0, "and those behind it leave out a loop");
     }
+  }
+
+  // The vEUs up to the last one that has something to do, in whole clusters.
+  static size_t launched(const RProgram& program) {
+    size_t veus = program.lanes.size();
+    while (veus > 0 && program.lanes[veus - 1].empty()) --veus;
+    const auto members = static_cast<size_t>(program.vdevice.cluster_veus);
+    return std::min((veus + members - 1) / members * members, program.lanes.size());
   }
 
   void note_signal(size_t veu, size_t position, int32_t loop) {
@@ -72,6 +80,7 @@ class LoopReader {
   }
 
   const RProgram& program_;
+  size_t launched_;
   LoopLanes lanes_;
 };
 
