@@ -59,6 +59,8 @@ uint64_t first_stamp(const json& lanes, std::span<const uint64_t> stamps) {
   size_t rows = 0;
   for (const json& lane : lanes) {
     for (const json& entry : lane) {
+      if (entry.contains("turn"))
+        throw unsupported("a trace of a program with loops of run time, which repeat the rTasks that are stamped");
       rows += rows_of(entry);
       if (rows * kColumns > stamps.size() || entry.at("rop").get<int64_t>() < 0) continue;
       const uint64_t* const row = stamps.data() + (rows - 1) * kColumns;

@@ -66,6 +66,15 @@ std::string line_with(const std::string& text, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("stamps of a program with loops are refused") {
+  json loops = two_lanes();
+  json turn = entry(-1);
+  turn["turn"] = "enter";
+  loops["lanes"][0].push_back(turn);
+  CHECK(has(message_of([&] { trace_report(loops.dump(), stamps_of_two_lanes()); }, ExitCode::unsupported),
+            "a trace of a program with loops of run time"));
+}
+
 TEST_CASE("the time of all vEUs divides into parts that add up") {
   const std::string text = trace_report(two_lanes().dump(), stamps_of_two_lanes()).text;
   INFO(text);
