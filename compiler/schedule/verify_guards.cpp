@@ -126,11 +126,13 @@ class GuardVerifier {
   // Whether each element of the run is at `begin` or behind it along a dimension that is marked to end there.
   static bool lies_behind(const Tensor& tensor, const Run& run, const tamp::Extent& extent, int64_t begin) {
     return std::any_of(tensor.ends.begin(), tensor.ends.end(), [&](const LengthAxis& axis) {
-      if (axis.extent != extent) return false;
+      const size_t rank = tensor.shape.size();
+      if (axis.extent != extent || axis.dim < 0 || static_cast<size_t>(axis.dim) >= rank || tensor.place.strides.size() != rank)
+        return false;
       // From the largest stride to that of the dimension.
       std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
       const int64_t own = tensor.place.strides[static_cast<size_t>(axis.dim)];
-      for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      for (size_t d = 0; d < rank; ++d) {
         if (tensor.shape[d] > 1 && tensor.place.strides[d] >= own) dims.emplace_back(tensor.place.strides[d], tensor.shape[d]);
       }
       std::sort(dims.rbegin(), dims.rend());

@@ -255,11 +255,11 @@ class FieldsOf {
     members(path, {"output", "count", "axis"}, output, count, axis);
   }
   void visit(const std::string& path, Graph& v) {
-    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops, lengths, input_axes, output_axes] = v;
+    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, input_axes, output_axes, buffers, loops] = v;
     members(path,
-            {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "buffers", "loops", "lengths",
-             "input_axes", "output_axes"},
-            name, tensors, rops, inputs, outputs, input_types, output_types, padded, buffers, loops, lengths, input_axes, output_axes);
+            {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "lengths", "input_axes",
+             "output_axes", "buffers", "loops"},
+            name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, input_axes, output_axes, buffers, loops);
   }
   // What a program is emitted by; its costs choose plans.
   void visit(const std::string& path, ShapedVDevice& v) {

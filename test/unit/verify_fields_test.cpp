@@ -66,6 +66,11 @@ const Believed kBelieved[] = {
     {"graph.input_types", "types for callers"},
     {"graph.output_types", "types for callers"},
     {"graph.padded", "which output counts which"},
+    {"graph.lengths", "what callers may say"},
+    {"graph.input_axes", "shapes for callers"},
+    {"graph.output_axes", "the same"},
+    {"guards", "a guard that is accepted leaves away what no run needs"},
+    {"extents.longer", "one that nobody asks for"},
 };
 
 bool is_believed(const std::string& path) {
@@ -79,9 +84,8 @@ Graph placed(const std::string& text) {
 }
 
 // `wanted`: rKernels with this in their names are taken wherever there are any.
-RProgram scheduled(const std::string& text, const ShapedVDevice& vdevice, Precision precision, const std::string& wanted,
+RProgram scheduled(Graph graph, const ShapedVDevice& vdevice, Precision precision, const std::string& wanted,
                    Execution execution = Execution::persistent) {
-  Graph graph = placed(text);
   if (precision == Precision::fp16) {
     const auto takes = [&](const Graph& narrow, const ROperator& rop) {
       return !select::candidates_in_program(kernels::families(), {narrow, rop, vdevice, precision}).empty();
@@ -136,6 +140,25 @@ const std::string kRows = R"(
   outputs(y)
 )";
 
+// Rows of which there may be fewer, dense for the caller.
+Graph placed_rows() {
+  Graph graph = parse_graph(R"(
+    x = input f32[128,64]
+    w = const f32[64,64]
+    p = Pad(x) {before=[0,0], after=[0,0]} -> f32[128,64]
+    b = MatMul(p, w) -> f32[128,64]
+    y = Elementwise(b) {relu(i0)} -> f32[128,64]
+    outputs(y)
+  )");
+  graph.lengths = {{"rows", 1, 128}};
+  graph.input_axes = graph.output_axes = {{{0, {0}}}};
+  auto& pad = std::get<Pad>(graph.rops[0].attrs);
+  pad.ends = {{0, {0}}};
+  pad.packed = Packed::in;
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  return graph;
+}
+
 // A loop.
 const std::string kLoop = R"(
   x = input f32[64,64]
@@ -154,12 +177,13 @@ std::vector<std::pair<std::string, RProgram>> programs() {
   ShapedVDevice clusters = h200.with_clusters();
   clusters.wide_products = clusters.even_stages = true;
   std::vector<std::pair<std::string, RProgram>> all;
-  all.emplace_back("convolutions", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split"));
-  all.emplace_back("convolutions, graph", scheduled(kConvolutions, h200.with_inputs(), Precision::tf32, "split", Execution::graph));
-  all.emplace_back("step", scheduled(kTinyStep, h200.with_inputs(), Precision::fp16, ""));
-  all.emplace_back("recurrent", scheduled(kRecurrent, h200.without_inputs(), Precision::fp32, ""));
-  all.emplace_back("loop", scheduled(kLoop, h200.with_inputs(), Precision::fp16, ""));
-  all.emplace_back("rows", scheduled(kRows, clusters, Precision::fp16, "cluster"));
+  all.emplace_back("convolutions", scheduled(placed(kConvolutions), h200.with_inputs(), Precision::tf32, "split"));
+  all.emplace_back("convolutions, graph", scheduled(placed(kConvolutions), h200.with_inputs(), Precision::tf32, "split", Execution::graph));
+  all.emplace_back("step", scheduled(placed(kTinyStep), h200.with_inputs(), Precision::fp16, ""));
+  all.emplace_back("recurrent", scheduled(placed(kRecurrent), h200.without_inputs(), Precision::fp32, ""));
+  all.emplace_back("loop", scheduled(placed(kLoop), h200.with_inputs(), Precision::fp16, ""));
+  all.emplace_back("lengths", scheduled(placed_rows(), h200.with_inputs(), Precision::tf32, ""));
+  all.emplace_back("rows", scheduled(placed(kRows), clusters, Precision::fp16, "cluster"));
   return all;
 }
 
