@@ -92,6 +92,7 @@ class Lengths {
   Lengths(Graph graph, const std::vector<Probe>& probes) : original_(graph), graph_(std::move(graph)), probes_(probes) {
     mapped_.resize(original_.tensors.size());
     axes_.resize(original_.tensors.size());
+    rows_.resize(original_.tensors.size());
     for (size_t i = 0; i < mapped_.size(); ++i) mapped_[i] = TensorId(static_cast<int32_t>(i));
     for (const Tensor& tensor : original_.tensors) names_.insert(tensor.name);
     for (const ROperator& rop : original_.rops) names_.insert(rop.name);
@@ -604,8 +605,10 @@ class Lengths {
   TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs) {
     ops::OperandList operands;
     for (const TensorId id : inputs) {
+      operands.emplace_back();
+      if (!id.valid()) continue;
       const Tensor& tensor = graph_.tensor(id);
-      operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()});
+      operands.back() = ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()};
     }
     const std::vector<ops::TensorType> types = ops::infer(attrs, operands);
     const std::string name = unique(fmt::format("{}.length", rop_ != nullptr ? rop_->name : "input"));
@@ -890,12 +893,129 @@ class Lengths {
     const bool has_axes =
         std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && !axes_[id.index()].empty(); });
     const bool has_own = std::holds_alternative<Elementwise>(rop_->attrs) || std::holds_alternative<Slice>(rop_->attrs);
-    if (has_axes || has_own) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
+    const bool has_rows =
+        std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && rows_[id.index()] > 0; });
+    if (follow_rows()) return;
+    if (!has_rows && (has_axes || has_own)) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
     for (size_t k = 0; k < rop_->outputs.size(); ++k) settle(k);
     ROperator rop = *rop_;
     rop.attrs = attrs_;
     rop.inputs = inputs_;
     graph_.rops.push_back(std::move(rop));
+  }
+
+  // --- Rows. Exporters write a linear layer of x[B,L,8] as Reshape to [B*L,8], MatMul, Reshape to [B,L,4]. What has joined rows of lengths
+  // of run time is made with its dimensions apart, [B,L,8] x [8,4], until a Reshape has them apart as well. ---
+  bool follow_rows() {
+    if (const auto* op = std::get_if<Reshape>(&rop_->attrs); op && rows_of(0) == 0) return join_rows(*op);
+    size_t first = 0;
+    while (first < rop_->inputs.size() && rows_of(first) == 0) ++first;
+    if (first == rop_->inputs.size()) return false;
+    const size_t parts = rows_of(first);
+    const Shape& made = graph_.tensor(inputs_[first]).shape;
+    const Shape apart(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(parts));
+    if (const auto* op = std::get_if<Reshape>(&rop_->attrs)) {
+      if (std::equal(apart.begin(), apart.end(), op->shape.begin(),
+                     op->shape.begin() + static_cast<std::ptrdiff_t>(std::min(parts, op->shape.size())))) {
+        result(0, axes_of(0));
+        return false;  // apart again
+      }
+    }
+    if (rop_->outputs.size() != 1 || !shift_rows(first, parts, apart)) throw Mixes{"takes rows of several lengths of run time together"};
+    emit_rows(first, apart);
+    return true;
+  }
+  size_t rows_of(size_t i) const { return has(i) ? rows_[rop_->inputs[i].index()] : 0; }
+
+  // Whether the Reshape joins the first dimensions, one of which ends behind others.
+  bool join_rows(const Reshape& op) {
+    const Shape& from = shape(0);
+    size_t parts = 1;
+    while (parts < from.size() && !op.shape.empty() && product(from, 0, parts) < op.shape[0]) ++parts;
+    const auto is_behind = [&](const LengthAxis& axis) { return axis.dim > 0 && product(from, 0, static_cast<size_t>(axis.dim)) > 1; };
+    const auto is_joined = [&](const LengthAxis& axis) { return static_cast<size_t>(axis.dim) < parts; };
+    const LengthAxes& axes = axes_of(0);
+    if (op.shape.empty() || product(from, 0, parts) != op.shape[0] || std::none_of(axes.begin(), axes.end(), is_behind) ||
+        !std::all_of(axes.begin(), axes.end(), is_joined))
+      return false;
+    const Shape apart(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(parts));
+    attrs_ = Reshape{with_rest(apart, op.shape)};
+    emit_rows(0, apart);
+    return true;
+  }
+  static Shape with_rest(Shape apart, const Shape& shape) {
+    apart.insert(apart.end(), shape.begin() + 1, shape.end());
+    return apart;
+  }
+
+  // The attributes for rows apart. Operands without such rows must be the same for each of them.
+  bool shift_rows(size_t first, size_t parts, const Shape& apart) {
+    const auto more = static_cast<int64_t>(parts) - 1;
+    const auto is_same_for_all = [&](size_t i) {
+      return !has(i) || (axes_of(i).empty() && (shape(i).size() < result_shape().size() || shape(i)[0] == 1));
+    };
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (rows_of(i) == 0) continue;
+      const Shape& made = graph_.tensor(inputs_[i]).shape;
+      if (rows_of(i) != parts || axes_of(i) != axes_of(first) || !std::equal(apart.begin(), apart.end(), made.begin())) return false;
+    }
+    if (auto* op = std::get_if<Elementwise>(&attrs_)) {
+      for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+        if (rows_of(i) == 0 && !is_same_for_all(i)) return false;
+        if (rows_of(i) > 0 && shape(i).size() != result_shape().size()) return false;
+      }
+      return op->shape.empty();
+    }
+    if (auto* op = std::get_if<MatMul>(&attrs_))
+      return first == 0 && rows_of(1) == 0 && rows_of(2) == 0 && axes_of(1).empty() && shape(0).size() == 2 && shape(1).size() == 2 &&
+             !op->trans_a && is_same_for_all(2);
+    if (auto* op = std::get_if<Reshape>(&attrs_)) {
+      if (op->shape.empty() || op->shape[0] != shape(0)[0]) return false;
+      op->shape = with_rest(apart, op->shape);
+      return true;
+    }
+    if (auto* op = std::get_if<Softmax>(&attrs_)) {
+      op->first_axis += more;
+      op->last_axis += more;
+      return op->first_axis > more;
+    }
+    if (auto* op = std::get_if<Normalize>(&attrs_)) {
+      for (size_t i = 1; i < rop_->inputs.size(); ++i) {
+        if (!is_same_for_all(i) || rows_of(i) > 0 || (has(i) && shape(i).size() == result_shape().size())) return false;
+      }
+      for (int64_t& axis : op->axes) axis += more;
+      return !has(3) && std::all_of(op->axes.begin(), op->axes.end(), [&](int64_t axis) { return axis > more; });
+    }
+    if (auto* op = std::get_if<Slice>(&attrs_)) {
+      if (op->starts[0] != 0 || op->steps[0] != 1 || op->extents[0] != shape(0)[0]) return false;
+      op->starts.insert(op->starts.begin(), parts - 1, 0);
+      op->steps.insert(op->steps.begin(), parts - 1, 1);
+      op->extents = with_rest(apart, op->extents);
+      return true;
+    }
+    if (auto* op = std::get_if<Gather>(&attrs_); op && first == 1 && op->axis == 0 && rows_of(0) == 0 && axes_of(0).empty()) {
+      for (const LengthAxis& axis : axes_of(1)) inputs_[1] = masked_tensor(inputs_[1], static_cast<size_t>(axis.dim), axis.extent, 0);
+      return true;
+    }
+    return false;
+  }
+
+  void emit_rows(size_t from, const Shape& apart) {
+    const TensorId id = rop_->outputs[0];
+    const LengthAxes axes = axes_of(from);
+    for (const Probe& probe : probes_) {
+      Shape there = apart;
+      for (const LengthAxis& axis : axes)
+        there[static_cast<size_t>(axis.dim)] = axis.extent.at(probe.values[static_cast<size_t>(axis.extent.length)]);
+      Shape wanted = result_shape();
+      wanted[0] = product(there, 0, there.size());
+      if (probe.graph.tensor(twin(probe).outputs[0]).shape != wanted)
+        throw Mixes{fmt::format("has a result of shape {} with {}, which does not follow from its operands",
+                                shape_text(probe.graph.tensor(twin(probe).outputs[0]).shape), values_text(probe))};
+    }
+    mapped_[id.index()] = emit(attrs_, inputs_);
+    axes_[id.index()] = axes;
+    rows_[id.index()] = apart.size();
   }
 
   // The shapes that the rule gives the result are those that the probes have.
@@ -940,6 +1060,7 @@ class Lengths {
       where_ = fmt::format("output '{}'", printable(original_.tensor(id).name));
       if (original_.tensor(id).role == Role::constant)
         mapped_[id.index()] = take_constant(id, [i](const Probe& probe) { return probe.graph.outputs.at(i); });
+      if (rows_[id.index()] > 0) throw Mixes{"has rows of several lengths of run time, one behind the other"};
       const LengthAxes axes = axes_[id.index()];
       graph_.output_axes[i] = axes;
       if (axes.empty()) {
@@ -962,7 +1083,8 @@ class Lengths {
   Graph graph_;
   const std::vector<Probe>& probes_;
   std::vector<TensorId> mapped_;  // per tensor of the original: the tensor that readers take
-  std::vector<LengthAxes> axes_;  // per tensor of the original
+  std::vector<LengthAxes> axes_;  // per tensor of the original; of rows_, of the tensor that readers take
+  std::vector<size_t> rows_;      // per tensor of the original: of how many dimensions its first one is made, where those stay apart; or 0
   std::set<std::string> names_;
   std::string where_;
   std::vector<int64_t> largest_;

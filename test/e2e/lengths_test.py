@@ -202,7 +202,10 @@ def moved():
     rows = Case("rows by number", [n("Gather", "x i", "y", axis=1)], {"x": ["B", "L", 8], "i": (["K"], I64, 0, 0)}, ["y"], [])
     halves = Case("halves", [n("MatMul", "x w", "h"), n("Relu", "h", "y")], {"x": (["B", "L", 8], F16, 0, 0)}, ["y"], [m.constant("w", RNG.standard_normal((8, 8)), F16)])
     words = Case("integers", [n("Mul", "a b", "p"), n("ReduceSum", "p ax", "y"), n("Equal", "a b", "same")], {"a": (["B", "L"], I64, -9, 9), "b": (["B", "L"], I64, -9, 9)}, ["y", "same"], [m.ints("ax", [1])])
-    return [token, expand, where, einsum, flat, parts, pads, rows, halves, words]
+    joined = Case("joined rows", [n("Shape", "ids", "s"), n("Concat", "s width", "to", axis=0), n("Reshape", "ids flat", "i"), n("Gather", "words i", "e"), n("Gemm", "e w c", "g"), n("Tanh", "g", "t"), n("Add", "t e", "u"),
+                                n("LayerNormalization", "u o", "l", axis=-1), n("Softmax", "l", "p", axis=1), n("Split", "p", "left right", axis=1), n("Mul", "left right", "m"), n("Reshape", "m to", "y"), n("Softmax", "y", "z", axis=1)],
+                  {"ids": (["B", "L"], I64, 0, 19)}, ["y", "z"], [m.ints("width", [4]), m.ints("flat", [-1]), weight("words", 20, 8), weight("w", 8, 8), weight("c", 8), m.constant("o", np.ones(8))])
+    return [token, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
 
 
 def recurrents():
@@ -300,6 +303,8 @@ def test_a_batch_of_a_model_of_one(tamp):
 
 X = {"x": ["B", "L", 8]}
 REFUSED = [
+    (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 8])]), "output 'y' has rows of several lengths of run time, one behind the other"),
+    (Case("", [n("Reshape", "x to", "r"), n("ReduceMax", "r", "y", axes=[0])], X, ["y"], [m.ints("to", [-1, 8])]), "node 'n_y' (Reduce) takes rows of several lengths of run time together"),
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 4])]), "node 'n_y' (Reshape) mixes dimension 1 of 'x' [3,24,8], which ends at a length of run time, with others in [144,4]"),
     (Case("", [n("Concat", "x x", "y", axis=1)], X, ["y"], []), "node 'n_y' (Concat) puts 'x' behind the end of 'x', which is a length of run time"),
     (Case("", [n("Slice", "x a b one", "y")], X, ["y"], [m.ints("a", [0]), m.ints("b", [2]), m.ints("one", [1])]), "node 'n_y' (Slice)"),
@@ -308,7 +313,7 @@ REFUSED = [
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [6])]), "with S=5"),
     (Case("", [n("Resize", ["x", "", "s"], "y", mode="nearest")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])]), "node 'n_y' (Resample) has tables that end at a length of run time"),
     (Case("", [n("MaxPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1)], {"x": ["B", 4, "S"]}, ["y"], []), "node 'n_y' (MaxPool) has other attributes with"),
-    (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "node 'n_y' (Pad)"),
+    (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "'n_y' (Pad, opset 17): pads 1 and 1"),
     (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
     (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Cast", "l", "f", to=1), n("Sqrt", "f", "r"), n("Div", "x r", "y")], X, ["y"], [m.ints("one", 1)]), "node 'n_y' (Elementwise) has a constant 'r' that changes with the length"),
     (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "d"), n("Expand", "v d", "e"), n("Relu", "x", "y")], X, ["y", "e"], [m.ints("one", [1]), m.ints("most", [30]), m.constant("v", 1)]), "output 'e' has a dimension that falls with a length"),

@@ -86,8 +86,8 @@ TEST_CASE("each kind of rOperator has its rule") {
       {"Reshape",
        {3, -1, 4},
        {},
-       {tensor("to", Ints{-1, 4})},
-       "2: m.onnx: node 'n' (Reshape) mixes dimension 1 of 'x' [3,9,4], which ends at a length of run time, with others in [27,4]"},
+       {tensor("to", Ints{-1, 2})},
+       "2: m.onnx: node 'n' (Reshape) mixes dimension 1 of 'x' [3,9,4], which ends at a length of run time, with others in [54,2]"},
       {"Softmax",
        {-3, -1},
        {a("axis", int64_t{0})},
@@ -160,5 +160,23 @@ TEST_CASE("what importers fold follows the length") {
   SECTION("an extent that falls") {
     model.constant(tensor("c", Ints{20})).node("Sub", {"c", "l"}, {"d"}).node("Expand", {"one", "d"}, {"y"}).node("Relu", {"x"}, {"z"});
     CHECK(read(model.output("y").output("z")) == "2: m.onnx: output 'y' has a dimension that falls with a length");
+  }
+}
+
+TEST_CASE("rows that a Reshape joins stay apart until another has them apart") {
+  Model model;
+  model.input("x", {-3, -1, 4}).constant(tensor("rows", Ints{-1, 4})).constant(tensor("w", {4, 2}, numbers(8)));
+  model.node("Shape", {"x"}, {"s"}).constant(tensor("front", Ints{0, 1})).constant(tensor("two", Ints{2}));
+  model.node("Reshape", {"x", "rows"}, {"a"}).node("MatMul", {"a", "w"}, {"b"}).node("Gather", {"s", "front"}, {"f"});
+  SECTION("a linear layer") {
+    model.node("Concat", {"f", "two"}, {"to"}, {attribute("axis", int64_t{0})});
+    CHECK(read(model.node("Reshape", {"b", "to"}, {"y"}).output("y")) == "Pad Reshape MatMul Reshape Reshape Pad 0:S3 1:S1");
+  }
+  SECTION("an output") {
+    CHECK(read(model.output("b")) == "2: m.onnx: output 'b' has rows of several lengths of run time, one behind the other");
+  }
+  SECTION("what goes along rows") {
+    model.node("CumSum", {"b", "none"}, {"y"}).constant(scalar("none", int64_t{0}));
+    CHECK(read(model.output("y")) == "2: m.onnx: node 'CumSum#4' (CumSum) takes rows of several lengths of run time together");
   }
 }
