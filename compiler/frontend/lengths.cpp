@@ -540,13 +540,30 @@ class Lengths {
     }
   }
 
+  // Tables that are cut off at the end, as those of nearest neighbours by a whole factor, say for each length where an element comes from.
   void apply(const Resample& op) {
-    require_none_from(1, "tables");
+    LengthAxes axes;
     for (const LengthAxis& axis : axes_of(0)) {
-      if (std::find(op.axes.begin(), op.axes.end(), axis.dim) != op.axes.end())
-        throw Mixes{fmt::format("resizes dimension {} of {}, which ends at a length of run time", axis.dim, name(0))};
+      if (std::find(op.axes.begin(), op.axes.end(), axis.dim) == op.axes.end()) add(axes, static_cast<size_t>(axis.dim), axis.extent);
     }
-    result(0, axes_of(0));
+    for (size_t a = 0; a < op.axes.size(); ++a) {
+      const auto d = static_cast<size_t>(op.axes[a]);
+      const auto end = extent_at(axes_of(1 + 2 * a), 0);
+      if (extent_at(axes_of(0), d).has_value() != end.has_value() || extent_at(axes_of(2 + 2 * a), 0) != end)
+        throw Mixes{fmt::format("resizes dimension {} of {} from or to a length of run time", d, name(0))};
+      if (end) add(axes, d, *end);
+    }
+    result(0, axes);
+  }
+
+  void apply(const GridSample&) {
+    LengthAxes axes;
+    for (const LengthAxis& axis : axes_of(0)) {
+      if (axis.dim > 1) throw Mixes{fmt::format("samples dimension {} of {}, which ends at a length of run time", axis.dim, name(0))};
+      add(axes, static_cast<size_t>(axis.dim), axis.extent);
+    }
+    for (const LengthAxis& axis : axes_of(1)) add(axes, static_cast<size_t>(axis.dim > 0 ? axis.dim + 1 : 0), axis.extent);
+    result(0, axes);
   }
 
   void apply(const Scatter& op) {

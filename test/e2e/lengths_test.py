@@ -170,7 +170,10 @@ def windows():
     return [conv1("conv1"), conv1("conv1 pads", pads=[1, 1]), conv1("conv1 strides", pads=[1, 1], strides=[2]), conv1("conv1 dilated", pads=[2, 2], dilations=[2]), conv1("conv1 wide", kernel=5, strides=[3], pads=[2, 0]),
             conv2("conv2", pads=[1] * 4), conv2("conv2 strides", ("B", 3, "S", 9), pads=[1] * 4, strides=[2, 2]), stacked, depthwise,
             one("max pool", "MaxPool", ("B", 4, "S", "L"), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]), one("average", "AveragePool", ("B", 4, "S", 8), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 1]),
-            one("average with pads", "AveragePool", ("B", 4, "S"), kernel_shape=[4], pads=[1, 2], strides=[2], count_include_pad=1), one("global max", "GlobalMaxPool", ("B", 4, "S", "L"))]
+            one("average with pads", "AveragePool", ("B", 4, "S"), kernel_shape=[4], pads=[1, 2], strides=[2], count_include_pad=1), one("global max", "GlobalMaxPool", ("B", 4, "S", "L")),
+            Case("upsampled", [n("Resize", ["x", "", "s"], "u", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"), n("Conv", "u w", "y", pads=[1] * 4)], {"x": ["B", 3, "S", 4]}, ["u", "y"],
+                 [m.constant("s", [1, 1, 2, 2]), m.constant("w", RNG.standard_normal((4, 3, 3, 3)) / 5)]),
+            Case("sampled", [n("GridSample", "x g", "y")], {"x": ["B", 3, 6, 6], "g": ["B", "L", 4, 2]}, ["y"], [])]
 
 
 def reductions():
@@ -311,7 +314,7 @@ REFUSED = [
     (Case("", [n("NonZero", "x", "y")], X, ["y"], []), "node 'n_y' ("),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [5])]), None),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [6])]), "with S=5"),
-    (Case("", [n("Resize", ["x", "", "s"], "y", mode="nearest")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])]), "node 'n_y' (Resample) has tables that end at a length of run time"),
+    (Case("", [n("Resize", ["x", "", "s"], "y", mode="linear")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])]), "node 'n_y' (Resample) has a constant"),
     (Case("", [n("MaxPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1)], {"x": ["B", 4, "S"]}, ["y"], []), "node 'n_y' (MaxPool) has other attributes with"),
     (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "'n_y' (Pad, opset 17): pads 1 and 1"),
     (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
