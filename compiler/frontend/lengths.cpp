@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -483,8 +484,9 @@ class Lengths {
         throw Mixes{
             fmt::format("takes {} elements of dimension {} of {}, which has only {} in some runs", op.k, op.axis, name(0), least(*extent))};
       if (op.last_of_equals) throw Mixes{"takes the last of equal elements along a length of run time"};
-      if (!op.nan_first && operand(0).dtype == DType::f32 && op.largest) throw Mixes{"sorts NaN behind all along a length of run time"};
-      mask(0, static_cast<size_t>(op.axis), *extent, op.largest ? lowest_of(operand(0).dtype) : highest_of(operand(0).dtype));
+      // What is last in order, so that all that there is comes before it.
+      const double last = op.largest ? lowest_of(operand(0).dtype) : highest_of(operand(0).dtype);
+      mask(0, static_cast<size_t>(op.axis), *extent, !op.nan_first && std::isinf(last) ? std::numeric_limits<double>::quiet_NaN() : last);
     }
     LengthAxes axes;
     for (const LengthAxis& axis : axes_of(0)) {
@@ -703,7 +705,7 @@ class Lengths {
     if (!extent_at(axes_of(i), dim) && operand(i).role != Role::constant)
       throw Mixes{fmt::format("takes all of dimension {} of {} along a length of run time", dim, name(i))};
     const TensorId x = inputs_[i];
-    const std::tuple key(x.index(), dim, fill, extent.length, extent.times, extent.plus, extent.over);
+    const Filled key = filled(x, dim, fill, extent);
     if (is_filled_.contains(key)) return;
     const bool meets_zeros = std::holds_alternative<MatMul>(attrs_) && operand(1 - i).role != Role::constant;
     if (operand(i).role == Role::constant && fill == 0 && meets_zeros) return;
@@ -874,9 +876,7 @@ class Lengths {
       if (axes.empty()) continue;
       where_ = fmt::format("input '{}'", printable(graph_.tensor(id).name));
       mapped_[id.index()] = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::in), {id});
-      for (const LengthAxis& axis : axes)
-        is_filled_.insert({mapped_[id.index()].index(), static_cast<size_t>(axis.dim), 0.0, axis.extent.length, axis.extent.times,
-                           axis.extent.plus, axis.extent.over});
+      for (const LengthAxis& axis : axes) is_filled_.insert(filled(mapped_[id.index()], static_cast<size_t>(axis.dim), 0, axis.extent));
     }
   }
   static Pad packing(size_t rank, const LengthAxes& axes, Packed packed) {
@@ -1059,8 +1059,8 @@ class Lengths {
     const TensorId id = rop_->outputs[k];
     axes_[id.index()] = axes;
     if (std::holds_alternative<Softmax>(attrs_) && std::get<Softmax>(attrs_).end && !std::get<Softmax>(attrs_).log) {
-      const Extent& e = *std::get<Softmax>(attrs_).end;
-      is_filled_.insert({id.index(), static_cast<size_t>(std::get<Softmax>(attrs_).last_axis), 0.0, e.length, e.times, e.plus, e.over});
+      const auto& op = std::get<Softmax>(attrs_);
+      is_filled_.insert(filled(id, static_cast<size_t>(op.last_axis), 0, *op.end));
     }
   }
 
@@ -1094,7 +1094,10 @@ class Lengths {
     if (graph_.tensor(id).role != Role::input) std::swap(graph_.tensor(id).name, graph_.tensor(with).name);
   }
 
-  using Filled = std::tuple<size_t, size_t, double, int32_t, int64_t, int64_t, int64_t>;
+  using Filled = std::tuple<size_t, size_t, uint64_t, int32_t, int64_t, int64_t, int64_t>;
+  static Filled filled(TensorId id, size_t dim, double fill, const Extent& e) {
+    return {id.index(), dim, std::bit_cast<uint64_t>(fill), e.length, e.times, e.plus, e.over};  // NaN is in no order
+  }
 
   const Graph original_;
   Graph graph_;

@@ -81,6 +81,7 @@ TEST_CASE("each kind of rOperator has its rule") {
       {"Pad", {-1, 4}, {}, {tensor("p", Ints{2, 0, 0, 0})}, "Pad Pad Pad 0:S1+2"},
       {"Gather", {-1, 4}, {}, {tensor("i", Ints{0})}, "Pad Elementwise Pad Reshape Elementwise Elementwise Gather"},
       {"CumSum", {-1, 4}, {}, {scalar("axis", int64_t{0})}, "Pad CumSum Pad 0:S1"},
+      {"TopK", {-2}, {a("largest", int64_t{0})}, {tensor("k", Ints{4})}, "Pad Pad Elementwise TopK"},
       {"ArgMax", {-1, 4}, {}, {}, "Pad Pad Elementwise TopK Reshape"},
       // Refusals.
       {"Reshape",
