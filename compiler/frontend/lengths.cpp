@@ -15,6 +15,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -414,24 +415,47 @@ class Lengths {
     result(0, axes);
   }
 
-  // What comes in front moves the end; what would come behind it has no fixed place.
+  // What comes in front moves the end. What comes behind it has no fixed place: it is put behind the largest, and rows are taken by number.
   void apply(const Concat& op) {
     const auto along = static_cast<size_t>(op.axis);
     LengthAxes axes;
     std::optional<Extent> end;
+    TensorId made = inputs_[0];
     int64_t before = 0;
+    const bool goes_on = std::any_of(rop_->inputs.begin(), rop_->inputs.end() - 1,
+                                     [&](TensorId id) { return extent_at(axes_[id.index()], along).has_value(); });
     for (size_t i = 0; i < rop_->inputs.size(); ++i) {
-      if (end) throw Mixes{fmt::format("puts {} behind the end of {}, which is a length of run time", name(i), name(i - 1))};
+      const auto own = extent_at(axes_of(i), along);
       for (const LengthAxis& axis : axes_of(i)) {
-        if (static_cast<size_t>(axis.dim) != along)
-          add(axes, static_cast<size_t>(axis.dim), axis.extent);
-        else
-          end = Extent{axis.extent.length, axis.extent.times, axis.extent.plus + before * axis.extent.over, axis.extent.over};
+        if (static_cast<size_t>(axis.dim) != along) add(axes, static_cast<size_t>(axis.dim), axis.extent);
       }
+      if (i > 0 && goes_on) made = end ? behind(made, *end, i, own) : emit(op, {made, inputs_[i]});
+      if (end)
+        end = Extent{end->length, end->times + (own ? own->times : 0), end->plus + (own ? own->plus : shape(i)[along]), 1};
+      else if (own)
+        end = Extent{own->length, own->times, own->plus + before * own->over, own->over};
       before += shape(i)[along];
     }
     if (end) add(axes, along, *end);
     result(0, axes);
+    if (!goes_on) return;
+    attrs_ = Elementwise{{{ElementwiseOp::identity, {0}}}};
+    inputs_ = {made};
+  }
+  // Row r of `made`, where it has one, else row r - end of operand i.
+  TensorId behind(TensorId made, const Extent& end, size_t i, const std::optional<Extent>& own) {
+    const auto along = static_cast<size_t>(std::get<Concat>(attrs_).axis);
+    if (end.over != 1 || (own && (own->over != 1 || own->length != end.length)))
+      throw Mixes{fmt::format("puts {} behind the end of {}, and both end at lengths of run time", name(i), name(i - 1))};
+    const int64_t most = graph_.tensor(made).shape[along], all = most + shape(i)[along];
+    std::vector<int64_t> rows(static_cast<size_t>(all));
+    std::iota(rows.begin(), rows.end(), 0);
+    const TensorId row = constant_i64(rows), number = number_of(end, DType::i64);
+    const TensorId gap = elementwise(ElementwiseOp::sub, {scalar(DType::i64, static_cast<double>(most)), number});
+    const TensorId moved =
+        elementwise(ElementwiseOp::min, {elementwise(ElementwiseOp::add, {row, gap}), scalar(DType::i64, static_cast<double>(all - 1))});
+    const TensorId from = elementwise(ElementwiseOp::where, {elementwise(ElementwiseOp::less, {row, number}), row, moved});
+    return emit(Gather{std::get<Concat>(attrs_).axis}, {emit(attrs_, {made, inputs_[i]}), from});
   }
 
   void apply(const Pad& op) {

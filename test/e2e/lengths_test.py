@@ -208,7 +208,9 @@ def moved():
     joined = Case("joined rows", [n("Shape", "ids", "s"), n("Concat", "s width", "to", axis=0), n("Reshape", "ids flat", "i"), n("Gather", "words i", "e"), n("Gemm", "e w c", "g"), n("Tanh", "g", "t"), n("Add", "t e", "u"),
                                 n("LayerNormalization", "u o", "l", axis=-1), n("Softmax", "l", "p", axis=1), n("Split", "p", "left right", axis=1), n("Mul", "left right", "m"), n("Reshape", "m to", "y"), n("Softmax", "y", "z", axis=1)],
                   {"ids": (["B", "L"], I64, 0, 19)}, ["y", "z"], [m.ints("width", [4]), m.ints("flat", [-1]), weight("words", 20, 8), weight("w", 8, 8), weight("c", 8), m.constant("o", np.ones(8))])
-    return [token, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
+    cache = Case("cache", [n("Concat", "past x", "k", axis=1), n("Transpose", "k", "kt", perm=[0, 2, 1]), n("MatMul", "x kt", "s"), n("Softmax", "s", "p", axis=-1), n("MatMul", "p k", "y"), n("Concat", "c past x c past", "all", axis=1)],
+                 {"past": ["B", "L", 8], "x": ["B", 2, 8], "c": ["B", 1, 8]}, ["k", "y", "all"], [])
+    return [token, cache, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
 
 
 def recurrents():
@@ -309,7 +311,7 @@ REFUSED = [
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 8])]), "output 'y' has rows of several lengths of run time, one behind the other"),
     (Case("", [n("Reshape", "x to", "r"), n("ReduceMax", "r", "y", axes=[0])], X, ["y"], [m.ints("to", [-1, 8])]), "node 'n_y' (Reduce) takes rows of several lengths of run time together"),
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 4])]), "node 'n_y' (Reshape) mixes dimension 1 of 'x' [3,24,8], which ends at a length of run time, with others in [144,4]"),
-    (Case("", [n("Concat", "x x", "y", axis=1)], X, ["y"], []), "node 'n_y' (Concat) puts 'x' behind the end of 'x', which is a length of run time"),
+    (Case("", [n("Concat", "x z", "y", axis=1)], {"x": ["B", "L", 8], "z": ["B", "K", 8]}, ["y"], []), "node 'n_y' (Concat) puts 'z' behind the end of 'x', and both end at lengths of run time"),
     (Case("", [n("Slice", "x a b one", "y")], X, ["y"], [m.ints("a", [0]), m.ints("b", [2]), m.ints("one", [1])]), "node 'n_y' (Slice)"),
     (Case("", [n("NonZero", "x", "y")], X, ["y"], []), "node 'n_y' ("),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [5])]), None),

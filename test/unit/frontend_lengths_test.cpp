@@ -82,6 +82,11 @@ TEST_CASE("each kind of rOperator has its rule") {
       {"Gather", {-1, 4}, {}, {tensor("i", Ints{0})}, "Pad Elementwise Pad Reshape Elementwise Elementwise Gather"},
       {"CumSum", {-1, 4}, {}, {scalar("axis", int64_t{0})}, "Pad CumSum Pad 0:S1"},
       {"TopK", {-2}, {a("largest", int64_t{0})}, {tensor("k", Ints{4})}, "Pad Pad Elementwise TopK"},
+      {"Concat",
+       {-1, 4},
+       {a("axis", int64_t{0})},
+       {tensor("c", {2, 4}, numbers(8))},
+       "Pad Pad Reshape Elementwise Elementwise Elementwise Elementwise Elementwise Concat Gather Elementwise Pad 0:S1+2"},
       {"ArgMax", {-1, 4}, {}, {}, "Pad Pad Elementwise TopK Reshape"},
       // Refusals.
       {"Reshape",
