@@ -651,16 +651,17 @@ struct Fused {
   X(TopK)                 \
   X(Cumulate)             \
   X(Scatter)              \
-  X(LoopBegin)            \
-  X(LoopEnd)              \
   X(Recurrent)
+
+// What stands between operators and computes nothing: where loops of run time begin and end.
+#define TAMP_LOOP_MARKS(X) X(LoopBegin) X(LoopEnd)
 
 namespace detail {
 template <class, class... Operators>
 using VariantOf = std::variant<Operators...>;
 }
 #define TAMP_ALTERNATIVE(Op) , Op
-using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE), Fused>;
+using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE) TAMP_LOOP_MARKS(TAMP_ALTERNATIVE), Fused>;
 #undef TAMP_ALTERNATIVE
 
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...

@@ -55,7 +55,8 @@ struct Traits {
   Traits traits_of(const Op& op);                              \
   int64_t own_work(const Op& op, const Given& given, const TensorTypes& results);
 TAMP_OPERATORS(TAMP_DECLARE)
-TAMP_DECLARE(Fused)  // fused.cpp: asks the steps
+TAMP_LOOP_MARKS(TAMP_DECLARE)  // loop.cpp
+TAMP_DECLARE(Fused)            // fused.cpp: asks the steps
 #undef TAMP_DECLARE
 
 // Work of reading an element in a window or in the loop of a reduction, which costs more than walking over it once.

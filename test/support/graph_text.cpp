@@ -225,7 +225,7 @@ bool take_name(const std::string& name, OpAttrs& attrs) {
 OpAttrs parse_attributes(Line& line, const std::string& name) {
   OpAttrs attrs;
 #define TAMP_TAKE_NAME(Op) || take_name<Op>(name, attrs)
-  const bool known = false TAMP_OPERATORS(TAMP_TAKE_NAME);
+  const bool known = false TAMP_OPERATORS(TAMP_TAKE_NAME) TAMP_LOOP_MARKS(TAMP_TAKE_NAME);
 #undef TAMP_TAKE_NAME
   if (!known) line.fail("an operator, not '" + name + "'");
   if (auto* chain = std::get_if<Elementwise>(&attrs)) {
