@@ -306,6 +306,15 @@ def test_a_batch_of_a_model_of_one(tamp):
         tamp("run", "net", "--device", "cpu", "--at", f"batch={batch}", "--check", "--model", "net.onnx")
 
 
+def test_a_bucket_of_one_value(tamp):
+    """It is a program of fixed size, beside one with a length."""
+    case = next(case for case in ALL if case.name == "encoder")
+    (tamp.folder / "net.onnx").write_bytes(case.model().SerializeToString())
+    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "cpu", "--dim", "L=1,6,12", "--dim", "B=2", "--name", "net")
+    for length in (1, 4, 12):
+        tamp("run", "net", "--device", "cpu", "--at", f"L={length}", "--check", "--model", "net.onnx")
+
+
 X = {"x": ["B", "L", 8]}
 REFUSED = [
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 8])]), "output 'y' has rows of several lengths of run time, one behind the other"),

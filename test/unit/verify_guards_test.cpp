@@ -127,6 +127,10 @@ TEST_CASE("guards say no more than is true") {
     program.guards.pop_back();
     CHECK_THAT(verdict(program), Contains("the list of guards has another length"));
   }
+  SECTION("no guards at all, as of a bucket of one value") {
+    program.guards.clear();
+    CHECK(verdict(program).empty());
+  }
   SECTION("a signal that is left away with the work") {
     for (auto& lane : program.lanes) {
       for (Instruction& instruction : lane) {
