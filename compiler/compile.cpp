@@ -180,18 +180,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
-  const auto is_half = [&](TensorId id) {
-    const DType dtype = prepared.source.tensor(id).dtype;
-    return dtype == DType::f16 || dtype == DType::bf16;
-  };
   setting.precision = asked ? *asked : shape::own_precision(prepared.source, setting.vdevice);
-  if (!prepared.source.lengths.empty() && setting.precision != Precision::fp32 &&
-      (std::any_of(prepared.source.inputs.begin(), prepared.source.inputs.end(), is_half) ||
-       std::any_of(prepared.source.outputs.begin(), prepared.source.outputs.end(), is_half)))
-    throw unsupported(
-        fmt::format("{}: inputs or outputs of 16 bits with lengths of run time are supported in --precision fp32 only; or "
-                    "export the model with inputs and outputs of 32 bits",
-                    printable(model_path)));
   progress.emplace("runs the passes");
   prepared.graph = run_passes(prepared.source, pipeline_of(setting), dump, prepared.unplaced);
   if (setting.gangs && has_gangs_in_loops(prepared.graph)) {

@@ -271,7 +271,7 @@ def places(rng):
 def check_all(tamp, vdevice, precision):
     """Opset 13 has reductions that opset 17 has, too; the rest is of opset 17."""
     for opset in (13, 17):
-        cases = [case for case in ALL if case.opset == opset and not (precision != "fp32" and case.name == "halves")]  # 16 bits are in fp32 only
+        cases = [case for case in ALL if case.opset == opset and not (precision != "fp32" and case.name == "halves")]
         program, rng = Program(tamp, cases, vdevice, precision), np.random.default_rng(opset)
         for at in places(rng):
             program.check(at, rng)
@@ -287,6 +287,14 @@ def test_models_at_every_length(tamp):
 
 def test_models_compiled_for_h200(tamp):
     check_all(tamp, "h200", "tf32")
+
+
+def test_ports_of_16_bits(tamp):
+    """The caller's tensors are copied as they are and cast inside."""
+    for opset in (13, 17):
+        program, rng = Program(tamp, [case for case in ALL if case.opset == opset and case.name == "halves"], "h200", "fp16"), np.random.default_rng(opset)
+        for at in places(rng):
+            program.check(at, rng)
 
 
 def test_what_is_touched_is_declared(tamp):
