@@ -89,6 +89,12 @@ def separable_residual():
                     nets.weight("w5", 20, 44, 1, 1)])
 
 
+def open_rows():
+    """Rows of which each run says how many there are, and their mean."""
+    nodes = [m.node("MatMul", ["x", "w"], ["t"]), m.node("ReduceMean", ["t"], ["y"], axes=[1], keepdims=0)]
+    return m.model(nodes, [m.value("x", [1, "rows", 8])], [m.value("t", [1, "rows", 8]), m.value("y", [1, 8])], [m.constant("w", np.eye(8))])
+
+
 def padded_pixels():
     """Depthwise convolutions of 39 channels, which lie as 40: whole vectors are read, the last of them with the padding."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4), m.node("Relu", ["a"], ["r"], "relu"),
@@ -213,6 +219,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow_pooled", nets.pooled, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 gemv_of_sums_16bit"),
     ("pooled_graph", nets.pooled, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 gemv_of_sums_16bit"),
     ("padded_pixels", padded_pixels, ["--vdevice", "h200"], "depthwise<4"),
+    ("open_rows", open_rows, ["--vdevice", "h200", "--dim", "rows=2:40", "--at", "rows=7"], "ended_copy"),
     ("large_filters", large_filters, ["--vdevice", "h200"], "depthwise_boxes depthwise<4 normalize<rows staged_conv_tf32"),
     ("narrow_large_filters", large_filters, ["--vdevice", "h200", "--precision", "fp16"], "depthwise_boxes depthwise<4 normalize<rows"),
     ("long_rows", long_rows, ["--vdevice", "h200"], "normalize<split"),
