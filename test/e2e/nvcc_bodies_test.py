@@ -33,12 +33,13 @@ OF_BOXES = {"depthwise_boxes", "excite_of_sums", "feed_forward", "gemv_of_sums",
             "staged_conv", "summed_conv"}
 OF_CLUSTERS = {"cluster_conv"}
 OF_GANGS = {"recurrent_gang"}  # nor clusters has a graph's kernel (docs/adr/0007)
+OF_LENGTHS = {"ended_copy"}  # of run time: nor those
 UNREACHED = {"normalize_of"}  # rows of a table that are no whole vectors: no network is known whose passes make it, so nvcc never had it
 
 
 def absent(arch, execution):
     boxes = arch == "sm_90a"
-    return (set() if boxes else OF_BOXES) | (set() if boxes and execution == "persistent" else OF_CLUSTERS) | (OF_GANGS if execution == "graph" else set()) | UNREACHED
+    return (set() if boxes else OF_BOXES) | (set() if boxes and execution == "persistent" else OF_CLUSTERS) | (OF_GANGS | OF_LENGTHS if execution == "graph" else set()) | UNREACHED
 
 
 def defined():
@@ -115,7 +116,7 @@ ROWS = [
     (lambda: gemm(512, 8192, 64), "fp32", 8), (races.turns, "fp16", None), (lambda: in_front_of_a_product(1, (16, 16, 56, 56), 64), "fp16", None),
     (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
-    (lambda: transformers.llama(64, 45), "fp16", None),
+    (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None),
 ]
 
 
@@ -131,7 +132,8 @@ def compiled(tamp, number, arch, execution):
     path = tamp.folder / f"row{number}.onnx"
     path.write_bytes(make().SerializeToString())
     folder = tamp.folder / f"row{number}"
-    tamp("compile", path, "-q", "-o", folder, "--vdevice", device, "--precision", precision, "--execution", execution, "--records", "none")
+    tamp("compile", path, "-q", "-o", folder, "--vdevice", device, "--precision", precision, "--execution", execution, "--records", "none",
+         *((["--dim", "rows=2:40"] if execution == "persistent" else ["--dim", "rows=40"]) if make is races.open_rows else []))
     rops = json.loads((folder / f"row{number}.rprogram.json").read_text())["rops"]
     return folder, {phase["body"].removeprefix("rk::") for rop in rops for phase in rop["phases"]}
 
