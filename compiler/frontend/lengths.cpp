@@ -20,6 +20,7 @@
 #include <set>
 #include <utility>
 
+#include "compiler/ir/length_rules.h"
 #include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
@@ -263,12 +264,6 @@ class Lengths {
     inputs_ = {y};
   }
 
-  // What a window that is `pads` elements larger than the dimension makes of an extent.
-  Extent windowed(const Extent& e, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation) const {
-    const int64_t plus = pads - ((kernel - 1) * dilation + 1) + stride;
-    return {e.length, e.times, e.plus + plus * e.over, e.over * stride};
-  }
-
   // Rules of windows over spatial dimensions. `fill`: what is masked in front of windows that hang over the end.
   template <class Window>
   LengthAxes window_axes(const Window& op, double fill) {
@@ -334,29 +329,11 @@ class Lengths {
   }
 
   void apply(const Reshape& op) {
-    const Shape& from = shape(0);
     LengthAxes axes;
     for (const LengthAxis& axis : axes_of(0)) {
-      const auto d = static_cast<size_t>(axis.dim);
-      const int64_t before = product(from, 0, d), inner = product(from, d + 1, from.size());
-      size_t r = 0;
-      int64_t seen = 1;
-      while (r < op.shape.size() && (seen < before || op.shape[r] == 1)) seen *= op.shape[r++];
-      if (seen != before || r == op.shape.size()) throw mixes_reshape(op, d);
-      const int64_t extent = op.shape[r], behind = product(op.shape, r + 1, op.shape.size());
-      Extent made = axis.extent;
-      if (extent >= from[d]) {  // joined with dimensions behind it
-        const int64_t factor = extent / from[d];
-        if (extent % from[d] != 0 || behind * factor != inner || (factor > 1 && made.over > 1)) throw mixes_reshape(op, d);
-        made.times *= factor;
-        made.plus *= factor;
-      } else {  // apart
-        const int64_t factor = from[d] / extent;
-        if (from[d] % extent != 0 || made.over > 1 || made.times % factor != 0 || made.plus % factor != 0) throw mixes_reshape(op, d);
-        made.times /= factor;
-        made.plus /= factor;
-      }
-      add(axes, r, made);
+      const std::optional<LengthAxis> made = reshaped(axis, shape(0), op.shape);
+      if (!made) throw mixes_reshape(op, static_cast<size_t>(axis.dim));
+      add(axes, static_cast<size_t>(made->dim), made->extent);
     }
     result(0, axes);
   }

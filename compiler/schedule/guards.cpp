@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "compiler/support/error.h"
@@ -21,19 +22,46 @@ bool overlap(const Run& a, const Run& b) {
 }
 
 // The end that all results of the rOperator have.
-std::optional<LengthAxis> common_end(const Graph& graph, const ROperator& rop, tamp::Extent& extent) {
-  std::optional<LengthAxis> found;
+std::optional<tamp::Extent> common_end(const Graph& graph, const ROperator& rop) {
+  const auto ends_there = [&](TensorId id, const tamp::Extent& extent) {
+    const LengthAxes& ends = graph.tensor(id).ends;
+    return std::any_of(ends.begin(), ends.end(), [&](const LengthAxis& axis) { return axis.extent == extent; });
+  };
   for (const LengthAxis& axis : graph.tensor(rop.outputs[0]).ends) {
-    const bool is_common = std::all_of(rop.outputs.begin(), rop.outputs.end(), [&](TensorId id) {
-      const LengthAxes& ends = graph.tensor(id).ends;
-      return std::any_of(ends.begin(), ends.end(), [&](const LengthAxis& other) { return other.extent == axis.extent; });
-    });
-    if (!is_common) continue;
-    found = axis;
-    extent = axis.extent;
-    break;
+    if (std::all_of(rop.outputs.begin(), rop.outputs.end(), [&](TensorId id) { return ends_there(id, axis.extent); })) return axis.extent;
   }
-  return found;
+  return std::nullopt;
+}
+
+// No element of the run lies before this coordinate along the dimension; 0 where that is not to be seen.
+int64_t first_coordinate(const Tensor& tensor, const Run& run, int64_t dim) {
+  // Dimensions from the largest stride to the smallest, as an offset is taken apart.
+  std::vector<size_t> order;
+  for (size_t d = 0; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] > 1) order.push_back(d);
+  }
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tensor.place.strides[a] > tensor.place.strides[b]; });
+  const auto coordinate = [&](int64_t offset, bool& is_same_block, int64_t first_offset) {
+    int64_t rest = offset - tensor.place.offset, rest_of_first = first_offset - tensor.place.offset;
+    for (const size_t d : order) {
+      const int64_t stride = tensor.place.strides[d];
+      if (stride <= 0 || rest < 0) return int64_t{-1};
+      if (static_cast<int64_t>(d) == dim) return rest / stride;
+      is_same_block = is_same_block && rest / stride == rest_of_first / stride;
+      rest %= stride;
+      rest_of_first %= stride;
+    }
+    return int64_t{-1};
+  };
+  int64_t least = kMostBegin;
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t from = run.offset + i * run.stride;
+    bool is_same_block = true;
+    const int64_t first = coordinate(from, is_same_block, from), last = coordinate(from + run.length - 1, is_same_block, from);
+    if (first < 0 || last < 0) return 0;
+    least = std::min(least, is_same_block ? first : 0);
+  }
+  return least;
 }
 
 class Guards {
@@ -66,8 +94,9 @@ class Guards {
     const ROperator& rop = program_.graph.rops[i];
     const RKernel& rkernel = program_.rkernels[i];
     program_.guards[i].resize(rkernel.phases.size());
-    tamp::Extent extent;
-    if (rkernel.phases.empty() || rkernel.gang || !common_end(program_.graph, rop, extent)) return;
+    const std::optional<tamp::Extent> end = common_end(program_.graph, rop);
+    if (rkernel.phases.empty() || rkernel.gang || !end) return;
+    const tamp::Extent extent = *end;
     const kernels::Family& family = select::family_of(families_, rkernel);
     std::vector<Accesses> later;  // of the rTasks of all phases behind
     std::vector<int64_t> later_begins;
@@ -126,36 +155,6 @@ class Guards {
 };
 
 }  // namespace
-
-int64_t first_coordinate(const Tensor& tensor, const Run& run, int64_t dim) {
-  // Dimensions from the largest stride to the smallest, as an offset is taken apart.
-  std::vector<size_t> order;
-  for (size_t d = 0; d < tensor.shape.size(); ++d) {
-    if (tensor.shape[d] > 1) order.push_back(d);
-  }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tensor.place.strides[a] > tensor.place.strides[b]; });
-  const auto coordinate = [&](int64_t offset, bool& is_same_block, int64_t first_offset) {
-    int64_t rest = offset - tensor.place.offset, rest_of_first = first_offset - tensor.place.offset;
-    for (const size_t d : order) {
-      const int64_t stride = tensor.place.strides[d];
-      if (stride <= 0 || rest < 0) return int64_t{-1};
-      if (static_cast<int64_t>(d) == dim) return rest / stride;
-      is_same_block = is_same_block && rest / stride == rest_of_first / stride;
-      rest %= stride;
-      rest_of_first %= stride;
-    }
-    return int64_t{-1};
-  };
-  int64_t least = kMostBegin;
-  for (int64_t i = 0; i < run.count; ++i) {
-    const int64_t from = run.offset + i * run.stride;
-    bool is_same_block = true;
-    const int64_t first = coordinate(from, is_same_block, from), last = coordinate(from + run.length - 1, is_same_block, from);
-    if (first < 0 || last < 0) return 0;
-    least = std::min(least, is_same_block ? first : 0);
-  }
-  return least;
-}
 
 void set_guards(RProgram& program, const select::Families& families) {
   if (!program.graph.lengths.empty()) Guards(program, families).run();

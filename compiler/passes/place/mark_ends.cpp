@@ -10,14 +10,10 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/ir/length_rules.h"
+
 namespace tamp::passes {
 namespace {
-
-int64_t product(const Shape& shape, size_t begin, size_t end) {
-  int64_t elements = 1;
-  for (size_t d = begin; d < end; ++d) elements *= shape[d];
-  return elements;
-}
 
 // How an operand's dimension that ends at an extent reaches a rOperator's results.
 struct Link {
@@ -275,12 +271,8 @@ class Ends {
     if (axis.dim == 0 || (axis.dim == 1 && has_channels)) return same(axis);
     if (axis.dim < 2) return {};
     const auto s = static_cast<size_t>(axis.dim) - 2;
-    const Extent& e = axis.extent;
-    const int64_t plus = op.pads_begin[s] + op.pads_end[s] - ((op.kernel[s] - 1) * op.dilations[s] + 1) + op.strides[s];
-    return {Link::follows,
-            static_cast<size_t>(axis.dim),
-            {e.length, e.times, e.plus + plus * e.over, e.over * op.strides[s]},
-            op.pads_end[s] > 0};
+    const Extent made = windowed(axis.extent, op.pads_begin[s] + op.pads_end[s], op.kernel[s], op.strides[s], op.dilations[s]);
+    return {Link::follows, static_cast<size_t>(axis.dim), made, op.pads_end[s] > 0};
   }
   Link rule(const Conv& op, const ROperator&, size_t i, const LengthAxis& axis) const {
     return i == 0 && !op.depthwise ? window(op, axis, false) : Link{};
@@ -289,27 +281,8 @@ class Ends {
     return op.ceil_mode ? Link{} : window(op, axis, true);
   }
   Link rule(const Reshape& op, const ROperator& rop, size_t, const LengthAxis& axis) const {
-    const Shape& from = shape(rop.inputs[0]);
-    const auto d = static_cast<size_t>(axis.dim);
-    const int64_t before = product(from, 0, d), inner = product(from, d + 1, from.size());
-    size_t r = 0;
-    int64_t seen = 1;
-    while (r < op.shape.size() && (seen < before || op.shape[r] == 1)) seen *= op.shape[r++];
-    if (seen != before || r == op.shape.size()) return {};
-    const int64_t extent = op.shape[r], behind = product(op.shape, r + 1, op.shape.size());
-    Extent made = axis.extent;
-    if (extent >= from[d]) {
-      const int64_t factor = extent / from[d];
-      if (extent % from[d] != 0 || behind * factor != inner || (factor > 1 && made.over > 1)) return {};
-      made.times *= factor;
-      made.plus *= factor;
-    } else {
-      const int64_t factor = from[d] / extent;
-      if (from[d] % extent != 0 || made.over > 1 || made.times % factor != 0 || made.plus % factor != 0) return {};
-      made.times /= factor;
-      made.plus /= factor;
-    }
-    return {Link::follows, r, made};
+    const std::optional<LengthAxis> made = reshaped(axis, shape(rop.inputs[0]), op.shape);
+    return made ? follows(static_cast<size_t>(made->dim), *made) : Link{};
   }
 
   const Graph& graph_;
@@ -323,9 +296,7 @@ Graph mark_ends(Graph graph) {
   if (graph.lengths.empty()) return graph;
   Ends ends(graph);
   ends.forwards(graph.input_axes);
-  ends.backwards({});
-  std::vector<bool> is_output(graph.tensors.size(), false);
-  for (const TensorId id : graph.outputs) is_output[id.index()] = true;
+  ends.backwards({});  // outputs that end are copied to true extents, which have nothing behind them (frontend/lengths)
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     Tensor& tensor = graph.tensors[t];
     const auto id = TensorId(static_cast<int32_t>(t));
