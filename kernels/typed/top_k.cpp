@@ -5,11 +5,13 @@
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/typed/lines.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
 constexpr size_t kRank = 8;
+constexpr int64_t kWarp = rk::kWarp, kFoundBytes = 16;  // an element that a warp has found, of at most 8 bytes, and its place
 
 std::string compared_as(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 ? "float" : number_text(dtype);
@@ -55,10 +57,14 @@ std::vector<RKernel> offers(const Request& request) {
     set_args(request.graph, rop, *attrs, loop, lines, per_rtask, phase);
     out.push_back(rkernel);
   };
-  for (const int64_t lanes : {int64_t{1}, int64_t{32}}) {
+  for (const int64_t lanes : {int64_t{1}, kWarp, threads}) {
     const int64_t at_once = threads / lanes, per_rtask = std::max(at_once, share);
     const double rounds = static_cast<double>(ceil_div(std::min(per_rtask, lines), at_once) * k);
-    offer("rk::typed_top_k_rounds", lanes, per_rtask, rounds * static_cast<double>(ceil_div(extent, lanes) + (lanes > 1 ? 10 : 0)));
+    // Four loads under way together take about as long as one and a half.
+    const double walk = lanes == 1 ? static_cast<double>(extent) : 1.5 * static_cast<double>(ceil_div(extent, 4 * lanes));
+    const double shared = lanes == 1 ? 0 : lanes == kWarp ? 10 : 20;  // what the lanes have found
+    offer("rk::typed_top_k_rounds", lanes, per_rtask, rounds * (walk + shared));
+    if (lanes > kWarp) out.back().phases[0].work_bytes = threads / kWarp * kFoundBytes;
   }
   const int64_t per_rtask = std::max({int64_t{1}, share, threads / std::max<int64_t>(1, extent)});
   offer("rk::typed_top_k_ranks", 0, per_rtask,
