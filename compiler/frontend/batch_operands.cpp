@@ -9,12 +9,6 @@
 
 namespace tamp::frontend {
 
-int64_t product(const Shape& shape, size_t begin, size_t end) {
-  int64_t count = 1;
-  for (size_t d = begin; d < end; ++d) count *= shape[d];
-  return count;
-}
-
 Places places_of(const Shape& shape, int64_t outer, int64_t batch) {
   Places exact, joined, in_last;
   int64_t count = 1;

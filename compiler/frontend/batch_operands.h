@@ -11,6 +11,7 @@
 
 #include "compiler/frontend/builder.h"
 #include "compiler/frontend/index_range.h"
+#include "compiler/frontend/mixes.h"
 #include "compiler/frontend/rebatch.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/text.h"
@@ -31,13 +32,6 @@ struct Place {
 };
 // All places that mean the same order of elements in memory; the tensor has the shape of the first. None: the same for any batch.
 using Places = std::vector<Place>;
-
-// Work of an rOperator that no rule allows.
-struct Mixes {
-  std::string why;
-};
-
-int64_t product(const Shape& shape, size_t begin, size_t end);  // of the extents of dimensions begin to end - 1
 
 // The places of a batch of `batch` that has `outer` elements in front of it.
 Places places_of(const Shape& shape, int64_t outer, int64_t batch);

@@ -1,0 +1,86 @@
+#include "compiler/frontend/length_probes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+
+void LengthProbes::set_where(const ROperator& rop) {
+  where_ = fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs));
+}
+
+void LengthProbes::require_same_kinds(const Probe& probe) {
+  const auto& rops = probe.graph.rops;
+  for (size_t i = 0; i < original_.rops.size() || i < rops.size(); ++i) {
+    const bool is_same = i < original_.rops.size() && i < rops.size() && original_.rops[i].attrs.index() == rops[i].attrs.index() &&
+                         original_.rops[i].inputs.size() == rops[i].inputs.size() &&
+                         original_.rops[i].outputs.size() == rops[i].outputs.size();
+    if (is_same) continue;
+    if (i < original_.rops.size()) set_where(original_.rops[i]);
+    throw Mixes{
+        fmt::format("is another one with {}: the model does other work then; give a range in which it does not", values_text(probe))};
+  }
+}
+
+std::string LengthProbes::values_text(const Probe& probe) const {
+  std::vector<std::string> parts;
+  for (size_t l = 0; l < probe.values.size(); ++l)
+    parts.push_back(fmt::format("{}={}", printable(original_.lengths[l].name), probe.values[l]));
+  return join(parts, " ");
+}
+
+const std::vector<int64_t>& LengthProbes::largest_values() {
+  if (largest_.empty()) {
+    for (const Length& length : original_.lengths) largest_.push_back(length.largest);
+  }
+  return largest_;
+}
+
+std::optional<Extent> LengthProbes::line(int64_t own, const std::function<int64_t(const Probe&)>& number) {
+  std::optional<Extent> found;
+  for (const Probe& probe : probes_) {
+    const int64_t other = number(probe);
+    if (other == own) continue;
+    for (size_t l = 0; l < probe.values.size() && !found; ++l) {
+      const int64_t run = largest_values()[l] - probe.values[l];
+      if (run == 0) continue;
+      if ((own - other) % run == 0) {
+        const int64_t times = (own - other) / run;
+        found = Extent{static_cast<int32_t>(l), times, own - times * largest_values()[l], 1};
+      }
+    }
+  }
+  for (const Extent& known : known_) {  // of a strided convolution
+    if (!found || !fits(*found, own, number)) {
+      if (fits(known, own, number) && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
+        found = known;
+    }
+  }
+  if (found && !fits(*found, own, number)) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
+  if (!found && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
+    throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
+  return found;
+}
+
+bool LengthProbes::fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) {
+  const auto l = static_cast<size_t>(extent.length);
+  if (extent.at(largest_values()[l]) != own) return false;
+  return std::all_of(probes_.begin(), probes_.end(), [&](const Probe& probe) { return extent.at(probe.values[l]) == number(probe); });
+}
+
+std::optional<Extent> LengthProbes::line_of(const std::function<int64_t(const ROperator&)>& number) {
+  return line(number(*rop_), [&](const Probe& probe) { return number(twin(probe)); });
+}
+
+std::optional<Extent> LengthProbes::extent_of_result(size_t k, size_t d) {
+  return line(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
+}
+
+void LengthProbes::note(const Extent& extent) {
+  if (std::find(known_.begin(), known_.end(), extent) == known_.end()) known_.push_back(extent);
+}
+
+}  // namespace tamp::frontend
