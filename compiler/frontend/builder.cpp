@@ -108,7 +108,7 @@ std::vector<TensorId> Builder::fold(Request request, const Types& types) {
   folded_work_ += ops::work_of(request.attrs, operands_of(request), types);
 
   const std::vector<TensorId> ids = add_results(request.name, types);
-  const ROperator rop{std::move(request.name), std::move(request.attrs), {}, std::move(request.inputs), ids, {}};
+  const ROperator rop{std::move(request.name), std::move(request.attrs), {}, std::move(request.inputs), ids, {request.origin}};
   std::deque<std::pair<TensorId, ops::Value>> values;  // references into it stay good
   for (const TensorId in : reads_of(rop)) values.emplace_back(in, value(in));
   const ops::ValueOf value_of = [&](TensorId wanted) -> const ops::Value& {
@@ -123,6 +123,7 @@ std::vector<TensorId> Builder::fold(Request request, const Types& types) {
     throw Error(error.code(), fmt::format("{}: folding: {}", request.where, error.what()));
   }
   for (const TensorId id : ids) graph.tensor(id).role = Role::constant;
+  if (keeps_copies) folded.push_back(rop);
   return ids;
 }
 

@@ -33,6 +33,7 @@ class Builder {
   std::vector<TensorId> open_loops;  // the conditions of the loops of run time whose bodies are being imported, outermost first
   int64_t loops = 0;                 // of run time, so far
   bool keeps_copies = false;         // what moves no element is emitted, too: of a model with lengths of run time it may at another length
+  std::vector<ROperator> folded;     // with keeps_copies: what was folded, in order
   bool may_read_padded = false;      // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results

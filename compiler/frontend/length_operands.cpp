@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "compiler/support/text.h"
@@ -22,17 +19,6 @@ ops::Value value_of(DType dtype, double value) {
   one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, dtype}, {}, {from}, {to}, {}}};
   one.outputs = {to};
   return ops::run(one, {})[0];
-}
-
-std::vector<double> values_of(const Tensor& tensor) {
-  Graph one;
-  const TensorId from = add_constant(one, "x", tensor.dtype, tensor.shape, Bytes(*tensor.data));
-  const TensorId to = add_tensor(one, {.name = "y", .dtype = DType::f64, .shape = tensor.shape});
-  one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}}};
-  one.outputs = {to};
-  std::vector<double> values(static_cast<size_t>(element_count(tensor.shape)));
-  std::memcpy(values.data(), ops::run(one, {})[0].data->data(), values.size() * sizeof(double));
-  return values;
 }
 
 }  // namespace
@@ -189,51 +175,16 @@ TensorId LengthOperands::take_constant(TensorId id, const IdIn& id_in) {
     if (extent) add(axes, d, *extent);
   }
   axes_[id.index()] = axes;
-  const auto is_cut = [&](const Probe& probe) {
-    const Tensor& there = other(probe);
-    return element_count(there.shape) > element_count(own.shape) ? is_cut_of(there, own) : is_cut_of(own, there);
-  };
-  if (std::all_of(probes_.begin(), probes_.end(), is_cut)) return id;
+  if (is_cut(own, other)) return id;
   if (!axes.empty() || (own.dtype != DType::i64 && element_count(own.shape) != 1))
     throw Mixes{fmt::format("has a constant {} whose numbers change with the length", name)};
-  return of_lines(own, other, name);
+  return of_lines(own, other);
 }
 
-// Whether the constant is the beginning of the other one along all dimensions.
-bool LengthOperands::is_cut_of(const Tensor& whole, const Tensor& part) {
-  if (whole.data == part.data) return true;
-  if (!whole.data || !part.data) return whole.shape == part.shape;
-  if (whole.shape == part.shape) return *whole.data == *part.data;
-  const auto each = static_cast<size_t>(bytes_of(whole.dtype));
-  const std::vector<int64_t> strides = row_major_strides(whole.shape);
-  std::vector<int64_t> at(part.shape.size(), 0);
-  for (int64_t e = 0; e < element_count(part.shape); ++e) {
-    int64_t rest = e, from = 0;
-    for (size_t d = part.shape.size(); d-- > 0; rest /= part.shape[d]) from += rest % part.shape[d] * strides[d];
-    if (std::memcmp(whole.data->data() + static_cast<size_t>(from) * each, part.data->data() + static_cast<size_t>(e) * each, each) != 0)
-      return false;
-  }
-  return true;
-}
-
-// A scalar, or a few integers as Shape gives them, each of which is a straight line over a length.
-TensorId LengthOperands::of_lines(const Tensor& own, const std::function<const Tensor&(const Probe&)>& other, const std::string& name) {
-  const auto numbers_of = [&](const Tensor& tensor) {
-    std::vector<int64_t> numbers;
-    for (const double value : values_of(tensor)) {
-      if (!(std::fabs(value) < 9007199254740992.0) || value != std::floor(value))
-        throw Mixes{fmt::format("has a constant {} that changes with the length", name)};
-      numbers.push_back(static_cast<int64_t>(value));
-    }
-    return numbers;
-  };
-  const std::vector<int64_t> numbers = numbers_of(own);
-  std::vector<std::vector<int64_t>> there;
-  for (const Probe& probe : probes_) there.push_back(numbers_of(other(probe)));
+TensorId LengthOperands::of_lines(const Tensor& own, const Other& other) {
   std::vector<TensorId> parts;
-  for (size_t e = 0; e < numbers.size(); ++e) {
-    const auto extent = line(numbers[e], [&](const Probe& probe) { return there[static_cast<size_t>(&probe - probes_.data())].at(e); });
-    const TensorId part = extent ? number_of(*extent, own.dtype) : scalar(own.dtype, static_cast<double>(numbers[e]));
+  for (const Number& number : numbers_of(own, other)) {
+    const TensorId part = number.extent ? number_of(*number.extent, own.dtype) : scalar(own.dtype, static_cast<double>(number.value));
     if (own.shape.empty()) return part;
     parts.push_back(emit(Reshape{{1}}, {part}));
   }

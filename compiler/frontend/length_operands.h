@@ -44,8 +44,7 @@ class LengthOperands : protected LengthProbes {
   using IdIn = std::function<TensorId(const Probe&)>;
   void take_operand(size_t i);
   TensorId take_constant(TensorId id, const IdIn& id_in);
-  static bool is_cut_of(const Tensor& whole, const Tensor& part);
-  TensorId of_lines(const Tensor& own, const std::function<const Tensor&(const Probe&)>& other, const std::string& name);
+  TensorId of_lines(const Tensor& own, const Other& other);
 
   using Filled = std::tuple<size_t, size_t, uint64_t, int32_t, int64_t, int64_t, int64_t>;
   static Filled filled(TensorId id, size_t dim, double fill, const Extent& e);

@@ -3,10 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
+#include "compiler/ops/ops.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
+namespace {
+
+std::vector<double> values_of(const Tensor& tensor) {
+  Graph one;
+  const TensorId from = add_constant(one, "x", tensor.dtype, tensor.shape, Bytes(*tensor.data));
+  const TensorId to = add_tensor(one, {.name = "y", .dtype = DType::f64, .shape = tensor.shape});
+  one.rops = {{"cast", Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64}, {}, {from}, {to}, {}}};
+  one.outputs = {to};
+  std::vector<double> values(static_cast<size_t>(element_count(tensor.shape)));
+  std::memcpy(values.data(), ops::run(one, {})[0].data->data(), values.size() * sizeof(double));
+  return values;
+}
+
+// Whether the constant is the beginning of the other one along all dimensions.
+bool is_cut_of(const Tensor& whole, const Tensor& part) {
+  if (whole.data == part.data) return true;
+  if (!whole.data || !part.data) return whole.shape == part.shape;
+  if (whole.shape == part.shape) return *whole.data == *part.data;
+  const auto each = static_cast<size_t>(bytes_of(whole.dtype));
+  const std::vector<int64_t> strides = row_major_strides(whole.shape);
+  std::vector<int64_t> at(part.shape.size(), 0);
+  for (int64_t e = 0; e < element_count(part.shape); ++e) {
+    int64_t rest = e, from = 0;
+    for (size_t d = part.shape.size(); d-- > 0; rest /= part.shape[d]) from += rest % part.shape[d] * strides[d];
+    if (std::memcmp(whole.data->data() + static_cast<size_t>(from) * each, part.data->data() + static_cast<size_t>(e) * each, each) != 0)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void LengthProbes::set_where(const ROperator& rop) {
   where_ = fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs));
@@ -81,6 +115,34 @@ std::optional<Extent> LengthProbes::extent_of_result(size_t k, size_t d) {
 
 void LengthProbes::note(const Extent& extent) {
   if (std::find(known_.begin(), known_.end(), extent) == known_.end()) known_.push_back(extent);
+}
+
+bool LengthProbes::is_cut(const Tensor& own, const Other& other) const {
+  return std::all_of(probes_.begin(), probes_.end(), [&](const Probe& probe) {
+    const Tensor& there = other(probe);
+    return element_count(there.shape) > element_count(own.shape) ? is_cut_of(there, own) : is_cut_of(own, there);
+  });
+}
+
+std::vector<LengthProbes::Number> LengthProbes::numbers_of(const Tensor& own, const Other& other) {
+  const auto whole = [&](const Tensor& tensor) {
+    std::vector<int64_t> numbers;
+    for (const double value : values_of(tensor)) {
+      if (!(std::fabs(value) < 9007199254740992.0) || value != std::floor(value))
+        throw Mixes{fmt::format("has a constant '{}' that changes with the length", printable(own.name))};
+      numbers.push_back(static_cast<int64_t>(value));
+    }
+    return numbers;
+  };
+  std::vector<std::vector<int64_t>> there;
+  for (const Probe& probe : probes_) there.push_back(whole(other(probe)));
+  std::vector<Number> numbers;
+  for (const int64_t value : whole(own)) {
+    const auto at = [&](const Probe& probe) { return there[static_cast<size_t>(&probe - probes_.data())].at(numbers.size()); };
+    const std::optional<Extent> extent = line(value, at);
+    numbers.push_back({value, extent});
+  }
+  return numbers;
 }
 
 }  // namespace tamp::frontend

@@ -39,6 +39,16 @@ class LengthProbes {
   std::optional<Extent> extent_of_result(size_t k, size_t d);
   void note(const Extent& extent);  // one that `line` should know
 
+  // What a constant of the model is in the probes.
+  using Other = std::function<const Tensor&(const Probe&)>;
+  bool is_cut(const Tensor& own, const Other& other) const;  // each is the beginning of the other along all dimensions
+  struct Number {
+    int64_t value = 0;
+    std::optional<Extent> extent;  // that it is in each run
+  };
+  // Of a scalar, or of a few integers as Shape gives them.
+  std::vector<Number> numbers_of(const Tensor& own, const Other& other);
+
   const Graph original_;
   const std::vector<Probe>& probes_;
   std::string where_;

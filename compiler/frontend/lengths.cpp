@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "compiler/frontend/rop_lengths.h"
+#include "compiler/frontend/unfold.h"
 #include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
@@ -171,8 +172,9 @@ class Lengths : private RopLengths {
 
 }  // namespace
 
-Graph with_lengths(const std::string& file, Graph graph, const std::vector<Probe>& probes) {
-  Lengths lengths(std::move(graph), probes);
+Graph with_lengths(const std::string& file, Probe read, std::vector<Probe> probes) {
+  unfold(read, probes);
+  Lengths lengths(std::move(read.graph), probes);
   try {
     return lengths.run();
   } catch (const Mixes& mixes) {

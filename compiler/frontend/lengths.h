@@ -4,6 +4,7 @@
 // rOperator that no rule shows to be right for every length is refused.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,15 +12,18 @@
 
 namespace tamp::frontend {
 
+using Folded = std::map<TensorId, ROperator>;  // a constant, and what the importers folded to it
+
 // The model read with these values of the lengths, in their order. What the importers folded may depend on them.
 struct Probe {
   std::vector<int64_t> values;
   Graph graph;
+  Folded folded;
 };
 
-// `graph` was read with the largest values, and has `lengths` and `input_axes`. The probes show which constants and attributes depend on
-// the lengths, and how: each length has at least three values in them, and each probe changes one. The caller's tensors of the result are
-// dense, with the true extents of each run. Error (unsupported), beginning with `file`, names the first node that is in the way.
-Graph with_lengths(const std::string& file, Graph graph, const std::vector<Probe>& probes);
+// `read` was read with the largest values, and its graph has `lengths` and `input_axes`. The probes show which constants and attributes
+// depend on the lengths, and how: each length has at least three values in them, and each probe changes one. The caller's tensors of the
+// result are dense, with the true extents of each run. Error (unsupported), beginning with `file`, names the first node that is in the way.
+Graph with_lengths(const std::string& file, Probe read, std::vector<Probe> probes);
 
 }  // namespace tamp::frontend

@@ -63,11 +63,17 @@ class Reader {
       refusals_.add(unbound_);
     }
     refusals_.throw_if_any();
+    std::vector<ROperator>& rops = builder_.graph.rops;
+    rops.insert(rops.begin(), builder_.folded.begin(), builder_.folded.end());
     Graph graph = drop_unread_results(remove_dead(std::move(builder_.graph)));
+    take_folded(graph);
     if (own_batch_ != 0 && own_batch_ != options_.batch) graph = with_batch(file_, graph, own_batch_, options_.batch, builder_.words);
     if (options_.load_weights) verify(graph);
     return graph;
   }
+
+  // Of the graph that was read, with keeps_copies.
+  Folded& folded() { return folded_; }
 
   // With --batch: the number in the model that it replaces, or 0 where that is a symbol.
   int64_t own_batch() const { return own_batch_; }
@@ -92,6 +98,15 @@ class Reader {
   }
 
  private:
+  void take_folded(Graph& graph) {
+    const auto end = std::find_if(graph.rops.begin(), graph.rops.end(),
+                                  [&](const ROperator& rop) { return graph.tensor(rop.outputs[0]).role != Role::constant; });
+    for (auto rop = graph.rops.begin(); rop != end && own_batch_ == 0; ++rop) {
+      for (const TensorId id : rop->outputs) folded_[id] = *rop;
+    }
+    graph.rops.erase(graph.rops.begin(), end);
+  }
+
   void read_graph() {
     builder_.graph.name = std::filesystem::path(path_).stem().string();
     const std::vector<size_t> order = order_nodes(file_, model_.graph(), opset_, /*is_body=*/false);
@@ -363,6 +378,7 @@ class Reader {
   Builder builder_;
   Refusals refusals_;
   Scope scope_;
+  Folded folded_;
   std::string unbound_;    // says which symbolic dimensions have no value
   int64_t own_batch_ = 0;  // with --batch: the number that it replaces, or 0
 };
@@ -397,7 +413,9 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
     fixed.batch = lengths.back().largest;
   }
   Reader reader(path, fixed);
-  Graph graph = reader.read();
+  Probe read;
+  Graph& graph = read.graph = reader.read();
+  read.folded = std::move(reader.folded());
   graph.input_axes = reader.input_axes(graph, lengths, options.batches.has_value());
   graph.lengths = lengths;
   std::vector<Probe> probes;
@@ -410,16 +428,18 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
       for (const Length& length : lengths) probe.values.push_back(length.largest);
       probe.values[l] = value;
       try {
-        probe.graph = Reader(path, other).read();
+        Reader there(path, other);
+        probe.graph = there.read();
+        probe.folded = std::move(there.folded());
       } catch (const Error& error) {
         throw unsupported("{}; that is with {}={}", error.what(), printable(lengths[l].name), value);
       }
       probes.push_back(std::move(probe));
     }
   }
-  graph = with_lengths(file_text(path), std::move(graph), probes);
-  if (options.load_weights) verify(graph);
-  return graph;
+  Graph followed = with_lengths(file_text(path), std::move(read), std::move(probes));
+  if (options.load_weights) verify(followed);
+  return followed;
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ class RopLengths : protected LengthOperands {
 
   size_t rows_of(size_t i) const { return has(i) ? rows_[rop_->inputs[i].index()] : 0; }
   bool join_rows(const Reshape& op);
+  std::optional<LengthAxes> axes_apart(const Shape& made, const Reshape& op) const;
   bool shift_rows(size_t first, size_t parts, const Shape& apart);
   void emit_rows(size_t from, const Shape& apart);
 };

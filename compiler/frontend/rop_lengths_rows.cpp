@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/frontend/rop_lengths.h"
+#include "compiler/ir/length_rules.h"
 
 namespace tamp::frontend {
 namespace {
@@ -26,15 +27,25 @@ bool RopLengths::follow_rows() {
   const Shape& made = graph_.tensor(inputs_[first]).shape;
   const Shape apart(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(parts));
   if (const auto* op = std::get_if<Reshape>(&rop_->attrs)) {
-    if (std::equal(apart.begin(), apart.end(), op->shape.begin(),
-                   op->shape.begin() + static_cast<std::ptrdiff_t>(std::min(parts, op->shape.size())))) {
-      result(0, axes_of(0));
+    if (const auto axes = axes_apart(made, *op)) {
+      result(0, *axes);
       return false;  // apart again
     }
   }
   if (rop_->outputs.size() != 1 || !shift_rows(first, parts, apart)) throw Mixes{"takes rows of several lengths of run time together"};
   emit_rows(first, apart);
   return true;
+}
+
+// Where lengths end a Reshape of what was made with dimensions apart; none if it does not have them apart.
+std::optional<LengthAxes> RopLengths::axes_apart(const Shape& made, const Reshape& op) const {
+  LengthAxes axes;
+  for (const LengthAxis& axis : axes_of(0)) {
+    const std::optional<LengthAxis> found = reshaped(axis, made, op.shape);
+    if (!found) return std::nullopt;
+    axes.push_back(*found);
+  }
+  return axes;
 }
 
 // Whether the Reshape joins the first dimensions, one of which ends behind others.

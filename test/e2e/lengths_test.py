@@ -210,7 +210,12 @@ def moved():
                   {"ids": (["B", "L"], I64, 0, 19)}, ["y", "z"], [m.ints("width", [4]), m.ints("flat", [-1]), weight("words", 20, 8), weight("w", 8, 8), weight("c", 8), m.constant("o", np.ones(8))])
     cache = Case("cache", [n("Concat", "past x", "k", axis=1), n("Transpose", "k", "kt", perm=[0, 2, 1]), n("MatMul", "x kt", "s"), n("Softmax", "s", "p", axis=-1), n("MatMul", "p k", "y"), n("Concat", "c past x c past", "all", axis=1)],
                  {"past": ["B", "L", 8], "x": ["B", 2, 8], "c": ["B", 1, 8]}, ["k", "y", "all"], [])
-    return [token, cache, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
+    counted = [n("Shape", "x", "s"), n("Gather", "s nil", "b", axis=0), n("Gather", "s one", "l", axis=0), n("Range", "nil b one", "rows"), n("Range", "nil l one", "places")]
+    masks = Case("mask by number", [*counted, n("Unsqueeze", "rows at", "column"), n("Mul", "column l", "first"), n("Add", "first places", "index"), n("Reshape", "x flat", "row"), n("Gather", "row index", "m", axis=0), n("Neg", "m", "y")],
+                 {"x": ["B", "L"]}, ["y"], [m.ints("nil", 0), m.ints("one", 1), m.ints("at", [1]), m.ints("flat", [-1])])
+    scaled = Case("scaled by the length", [*counted, n("Cast", "l", "f", to=1), n("Sqrt", "f", "root"), n("Div", "x root", "a"), n("Mul", "places l", "squares"), n("Cast", "squares", "g", to=1), n("Add", "a g", "y")], {"x": ["B", "L"]}, ["y"],
+                  [m.ints("nil", 0), m.ints("one", 1)])
+    return [masks, scaled, token, cache, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
 
 
 def recurrents():
@@ -337,7 +342,6 @@ REFUSED = [
     (Case("", [n("MaxPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1)], {"x": ["B", 4, "S"]}, ["y"], []), "node 'n_y' (MaxPool) has other attributes with"),
     (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "'n_y' (Pad, opset 17): pads 1 and 1"),
     (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
-    (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Cast", "l", "f", to=1), n("Sqrt", "f", "r"), n("Div", "x r", "y")], X, ["y"], [m.ints("one", 1)]), "node 'n_y' (Elementwise) has a constant 'r' that changes with the length"),
     (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "d"), n("Expand", "v d", "e"), n("Relu", "x", "y")], X, ["y", "e"], [m.ints("one", [1]), m.ints("most", [30]), m.constant("v", 1)]), "output 'e' has a dimension that falls with a length"),
 ]
 

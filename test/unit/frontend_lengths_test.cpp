@@ -160,13 +160,27 @@ TEST_CASE("what importers fold follows the length") {
   }
   SECTION("a number that is no straight line") {
     model.node("Mul", {"l", "l"}, {"q"}).node("Cast", {"q"}, {"f"}, {attribute("to", int64_t{1})});
-    CHECK(read(model.node("Div", {"x", "f"}, {"y"}).output("y")) ==
-          "2: m.onnx: node 'Div#4' (Elementwise) has a number that depends on the length in a way that no straight line gives");
+    CHECK(read(model.node("Div", {"x", "f"}, {"y"}).output("y")) == "Pad Pad Reshape Elementwise Elementwise Elementwise Pad 0:S1");
+  }
+  SECTION("a table of such numbers") {
+    model.node("Range", {"none", "l", "one"}, {"r"}).node("Mul", {"r", "l"}, {"q"});
+    CHECK(read(model.node("Relu", {"x"}, {"y"}).output("y").node("Neg", {"q"}, {"z"}).output("z")) ==
+          "Pad Elementwise Pad Reshape Elementwise Elementwise Pad Pad 0:S1 0:S1");
   }
   SECTION("an extent that falls") {
     model.constant(tensor("c", Ints{20})).node("Sub", {"c", "l"}, {"d"}).node("Expand", {"one", "d"}, {"y"}).node("Relu", {"x"}, {"z"});
     CHECK(read(model.output("y").output("z")) == "2: m.onnx: output 'y' has a dimension that falls with a length");
   }
+}
+
+TEST_CASE("a Gather of all that there is, in order, is a Reshape") {
+  Model model;
+  model.input("x", {-3, -1}).constant(scalar("none", int64_t{0})).constant(scalar("one", int64_t{1})).constant(tensor("at", Ints{1}));
+  model.node("Shape", {"x"}, {"s"}).node("Gather", {"s", "none"}, {"b"}).node("Gather", {"s", "one"}, {"l"});
+  model.node("Range", {"none", "b", "one"}, {"r"}).node("Range", {"none", "l", "one"}, {"c"}).constant(tensor("flat", Ints{-1}));
+  model.node("Unsqueeze", {"r", "at"}, {"r1"}).node("Mul", {"r1", "l"}, {"rows"}).node("Add", {"rows", "c"}, {"i"});
+  model.node("Reshape", {"x", "flat"}, {"row"}).node("Gather", {"row", "i"}, {"g"}).node("Relu", {"g"}, {"y"}).output("y");
+  CHECK(read(model) == "Pad Reshape Reshape Elementwise Pad 0:S3 1:S1");
 }
 
 TEST_CASE("rows that a Reshape joins stay apart until another has them apart") {
