@@ -50,10 +50,6 @@ class Lengths : private RopLengths {
 
   Graph run() {
     graph_.rops.clear();
-    for (const ROperator& rop : original_.rops) {
-      set_where(rop);
-      if (is_of_loop(rop.attrs)) throw Mixes{"is a loop or a branch of run time, which a program with lengths of run time cannot have"};
-    }
     for (const Probe& probe : probes_) require_same_kinds(probe);
     take_inputs();
     for (size_t i = 0; i < original_.rops.size(); ++i) follow(i);
@@ -106,7 +102,8 @@ class Lengths : private RopLengths {
     const bool has_rows =
         std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && rows_[id.index()] > 0; });
     if (follow_rows()) return;
-    if (!has_rows && (has_axes || has_own)) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
+    if ((!has_rows && (has_axes || has_own)) || (has_axes && is_of_loop(rop_->attrs)))
+      std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
     for (size_t k = 0; k < rop_->outputs.size(); ++k) settle(k);
     ROperator rop = *rop_;
     rop.attrs = attrs_;
@@ -116,6 +113,7 @@ class Lengths : private RopLengths {
 
   // The shapes that the rule gives the result are those that the probes have.
   void settle(size_t k) {
+    if (rows_[rop_->outputs[k].index()] > 0) return;  // seen where they were joined
     const LengthAxes& axes = results_[k];
     for (size_t d = 0; d < result_shape(k).size(); ++d) {
       const auto extent = extent_at(axes, d);

@@ -38,6 +38,10 @@ class RopLengths : protected LengthOperands {
   void apply(const GridSample&);
   void apply(const Scatter& op);
 
+  // Loops and branches of run time (rop_lengths_loops.cpp)
+  void apply(const LoopBegin&);
+  void apply(const LoopEnd&);
+
   template <class Op>
   void apply(const Op&) {
     throw Mixes{"has no rule for lengths of run time"};
@@ -58,6 +62,10 @@ class RopLengths : protected LengthOperands {
   Mixes mixes_reshape(const Reshape& op, size_t d) const;
   TensorId behind(TensorId made, const Extent& end, size_t i, const std::optional<Extent>& own);
   void count_from_end(const Extent& extent);
+
+  void hand_on(size_t i, size_t k);
+  bool is_natural(const ROperator& rop, size_t i, std::vector<TensorId> assumed = {}) const;
+  bool is_natural_constant(const ROperator& rop, size_t i) const;
 
   size_t rows_of(size_t i) const { return has(i) ? rows_[rop_->inputs[i].index()] : 0; }
   bool join_rows(const Reshape& op);

@@ -7,6 +7,7 @@
 
 #include "compiler/frontend/rop_lengths.h"
 #include "compiler/ir/length_rules.h"
+#include "compiler/ir/loops.h"
 
 namespace tamp::frontend {
 
@@ -145,7 +146,7 @@ void RopLengths::apply(const Gather& op) {
     const auto d = static_cast<size_t>(axis.dim);
     if (d != along)
       add(axes, d < along ? d : d - 1 + index_rank, axis.extent);
-    else
+    else if (!has_loops(original_) || !is_natural(*rop_, 1))
       count_from_end(axis.extent);
   }
   for (const LengthAxis& axis : axes_of(1)) {

@@ -6,6 +6,7 @@
 
 #include "compiler/frontend/rop_lengths.h"
 #include "compiler/ir/length_rules.h"
+#include "compiler/ir/loops.h"
 
 namespace tamp::frontend {
 namespace {
@@ -22,7 +23,7 @@ bool RopLengths::follow_rows() {
   if (const auto* op = std::get_if<Reshape>(&rop_->attrs); op && rows_of(0) == 0) return join_rows(*op);
   size_t first = 0;
   while (first < rop_->inputs.size() && rows_of(first) == 0) ++first;
-  if (first == rop_->inputs.size()) return false;
+  if (first == rop_->inputs.size() || is_of_loop(rop_->attrs)) return false;
   const size_t parts = rows_of(first);
   const Shape& made = graph_.tensor(inputs_[first]).shape;
   const Shape apart(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(parts));
@@ -56,7 +57,7 @@ bool RopLengths::join_rows(const Reshape& op) {
   const auto is_behind = [&](const LengthAxis& axis) { return axis.dim > 0 && product(from, 0, static_cast<size_t>(axis.dim)) > 1; };
   const auto is_joined = [&](const LengthAxis& axis) { return static_cast<size_t>(axis.dim) < parts; };
   const LengthAxes& axes = axes_of(0);
-  if (op.shape.empty() || product(from, 0, parts) != op.shape[0] || std::none_of(axes.begin(), axes.end(), is_behind) ||
+  if (from.empty() || op.shape.empty() || product(from, 0, parts) != op.shape[0] || std::none_of(axes.begin(), axes.end(), is_behind) ||
       !std::all_of(axes.begin(), axes.end(), is_joined))
     return false;
   const Shape apart(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(parts));

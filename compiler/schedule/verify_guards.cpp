@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ class GuardVerifier {
       }
       if (has_guards) verify_rop(i);
     }
+    if (has_guards && !program_.graph.loops.empty()) verify_values();
   }
 
  private:
@@ -114,6 +116,30 @@ class GuardVerifier {
         const bool is_alive = reader.extent != guard.extent || reader.begin < begin;
         if (is_alive && reads_scratch(reader.accesses, write.run))
           return wrong(fmt::format("rTask {} of phase {} reads what it leaves", reader.rtask, reader.phase));
+      }
+    }
+  }
+
+  // A value of a loop lies where it was made before, and is read there in the next iteration: what one of its makers leaves out is needed
+  // by none of the tensors in that place.
+  void verify_values() {
+    const Graph& graph = program_.graph;
+    std::set<BufferId> values;
+    for (const ROperator& rop : graph.rops) {
+      if (rop.ends_iteration) values.insert(graph.tensor(rop.outputs[0]).place.buffer);
+    }
+    for (const ROperator& rop : graph.rops) {
+      const Tensor& made = graph.tensor(rop.outputs[0]);
+      if (made.ends.empty() || !values.contains(made.place.buffer)) continue;
+      for (const Tensor& other : graph.tensors) {
+        const bool is_there = other.place.buffer == made.place.buffer && other.place.offset == made.place.offset &&
+                              other.place.strides == made.place.strides && other.shape == made.shape;
+        if (!is_there) continue;
+        for (const LengthAxis& axis : made.ends) {
+          if (std::find(other.ends.begin(), other.ends.end(), axis) == other.ends.end())
+            violations_.add(fmt::format("'{}' ends where '{}', which is the same value of a loop, does not", printable(made.name),
+                                        printable(other.name)));
+        }
       }
     }
   }

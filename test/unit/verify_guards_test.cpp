@@ -49,6 +49,42 @@ RProgram program_of(const ShapedVDevice& vdevice, Precision precision, const std
   return schedule::schedule(std::move(graph), vdevice, options);
 }
 
+// Rows that are halved until their sum, over the rows that there are, is small: what lies behind their end is read in no iteration.
+RProgram with_loop() {
+  Graph graph = test::parse_graph(R"(
+    x = input f32[128,256]
+    go = input bool[]
+    ones = const f32[128,1]
+    half = const f32[] {0.5}
+    zero = const f32[] {0}
+    least = const f32[] {1}
+    p = Pad(x) {before=[0,0], after=[0,0]} -> f32[128,256]
+    valid = Pad(ones) {before=[0,0], after=[0,0]} -> f32[128,1]
+    c, a = LoopBegin(go, p) {loop=0} -> bool[], f32[128,256]
+    h = Elementwise(a, half) {mul(i0, i1)} -> f32[128,256]
+    m = Elementwise(valid, h, zero) {where(i0, i1, i2)} -> f32[128,256]
+    s = Reduce(m) {kind=sum, axes=[0,1], keepdims=0} -> f32[]
+    n = Elementwise(s, least) {less(i1, i0)} -> bool[]
+    d, b = LoopEnd(c, a, n, h) {loop=0} -> bool[], f32[128,256]
+    y = Pad(b) {before=[0,0], after=[0,0]} -> f32[128,256]
+    outputs(y)
+  )");
+  graph.lengths = {{"rows", 1, 128}};
+  graph.input_axes = {{{0, {0}}}, {}};
+  graph.output_axes = {{{0, {0}}}};
+  for (ROperator& rop : graph.rops) {
+    auto* const pad = std::get_if<Pad>(&rop.attrs);
+    if (pad == nullptr) continue;
+    pad->ends = {{0, {0}}};
+    pad->packed = rop.name == "p" ? Packed::in : rop.name == "y" ? Packed::out : Packed::none;
+  }
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  schedule::ScheduleOptions options;
+  options.precision = Precision::fp32;
+  options.gangs = false;
+  return schedule::schedule(std::move(graph), read_vdevice("cpu").without_inputs(), options);
+}
+
 RProgram plain() { return program_of(read_vdevice("cpu").without_inputs(), Precision::fp32, ""); }
 RProgram with_splits() { return program_of(read_vdevice("h200").with_inputs(), Precision::tf32, "split"); }
 RProgram with_clusters() {
@@ -169,4 +205,25 @@ TEST_CASE("all members of a cluster work or none does") {
   const Place at = place_of(program, [](const RKernel& rkernel, size_t p) { return rkernel.phases[p].cluster > 1; });
   program.guards[at.rop][at.phase]->begins[at.rtask] = 0;
   CHECK_THAT(verdict(program), Contains("of a cluster have different guards"));
+}
+
+TEST_CASE("a value of a loop ends where the next iteration reads it") {
+  RProgram program = with_loop();
+  REQUIRE(verdict(program).empty());
+  const auto value = [&](bool is_next) -> Tensor& {  // what is there at first, or what the next iteration has
+    for (const ROperator& rop : program.graph.rops) {
+      Tensor& made = program.graph.tensor(rop.outputs[0]);
+      const bool is_value = made.name == "a" || rop.ends_iteration;
+      if (is_value && made.shape.size() == 2 && rop.ends_iteration == is_next) return made;
+    }
+    FAIL("no such value");
+    return program.graph.tensors[0];
+  };
+  REQUIRE(value(false).ends == LengthAxes{{0, {0}}});
+  REQUIRE(value(true).ends == LengthAxes{{0, {0}}});
+  SECTION("a value that an iteration needs whole") { value(false).ends.clear(); }
+  SECTION("a value whose maker leaves nothing out") { value(true).ends.clear(); }
+  const std::vector<std::string> violations = schedule::verify(program);
+  CHECK(std::any_of(violations.begin(), violations.end(),
+                    [](const std::string& text) { return text.find("which is the same value of a loop, does not") != std::string::npos; }));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "compiler/ir/length_rules.h"
+#include "compiler/ir/loops.h"
 
 namespace tamp::passes {
 namespace {
@@ -42,7 +43,12 @@ class Ends {
     for (size_t i = 0; i < outputs.size(); ++i) {
       for (size_t a = 0; a < outputs[i].size(); ++a) need(graph_.outputs[i], a, outputs[i][a]);
     }
-    for (size_t i = graph_.rops.size(); i-- > 0;) look_back(graph_.rops[i]);
+    // What a loop's body needs of a value, the iteration before makes.
+    for (bool is_done = false; !is_done;) {
+      const std::vector<std::vector<bool>> before = needed_;
+      for (size_t i = graph_.rops.size(); i-- > 0;) look_back(graph_.rops[i]);
+      is_done = !has_loops(graph_) || needed_ == before;
+    }
   }
   const LengthAxes& axes(TensorId id) const { return axes_[id.index()]; }
   const std::vector<bool>& needed(TensorId id) const { return needed_[id.index()]; }
@@ -61,6 +67,7 @@ class Ends {
     if (std::holds_alternative<Fused>(rop.attrs)) return follow_steps(rop);
     if (const auto* pad = std::get_if<Pad>(&rop.attrs); pad && !pad->ends.empty()) return set(rop.outputs[0], pad->ends);
     if (const auto* recurrent = std::get_if<Recurrent>(&rop.attrs)) return follow_cells(*recurrent, rop);
+    if (is_of_loop(rop.attrs)) return follow_values(rop);
     const size_t rank = shape(rop.outputs[0]).size();
     std::vector<std::optional<Extent>> ends(rank);
     std::vector<bool> mixed(rank, false);
@@ -90,6 +97,10 @@ class Ends {
     }
   }
 
+  void follow_values(const ROperator& rop) {
+    for (size_t k = 0; k < rop.outputs.size(); ++k) set(rop.outputs[k], axes(rop.inputs[k]));
+  }
+
   void follow_steps(const ROperator& rop) {
     const Graph& steps = *std::get<Fused>(rop.attrs).body;
     Ends inside(steps);
@@ -104,6 +115,7 @@ class Ends {
 
   void look_back(const ROperator& rop) {
     if (std::holds_alternative<Fused>(rop.attrs)) return look_back_steps(rop);
+    if (is_of_loop(rop.attrs)) return look_back_values(rop);
     for (const TensorId id : reads_of(rop)) {
       for (size_t a = 0; a < axes(id).size(); ++a) {
         for (const Link& link : links(rop, id, axes(id)[a])) need(id, a, is_needed_by(rop, id, link));
@@ -115,11 +127,25 @@ class Ends {
     if (link.kind == Link::mixes || link.reads_behind) return true;
     if (is_masked(rop, id, link)) return false;
     return std::any_of(rop.outputs.begin(), rop.outputs.end(), [&](TensorId result) {
-      for (size_t a = 0; a < axes(result).size(); ++a) {
-        if (static_cast<size_t>(axes(result)[a].dim) == link.dim && axes(result)[a].extent == link.extent) return bool(needed(result)[a]);
-      }
-      return true;  // the result has no such end
+      return is_needed(result, {static_cast<int64_t>(link.dim), link.extent});
     });
+  }
+  bool is_needed(TensorId result, const LengthAxis& axis) const {
+    for (size_t a = 0; a < axes(result).size(); ++a) {
+      if (axes(result)[a] == axis) return needed(result)[a];
+    }
+    return true;  // it has no such end
+  }
+
+  // What a value is in an iteration, what it is in the next one and what it is behind the loop lie in the same memory.
+  void look_back_values(const ROperator& rop) {
+    const size_t values = rop.outputs.size();
+    const auto need_as = [&](TensorId id, TensorId as) {
+      for (size_t a = 0; a < axes(id).size(); ++a) need(id, a, is_needed(as, axes(id)[a]));
+    };
+    for (size_t k = 0; k < rop.inputs.size(); ++k) need_as(rop.inputs[k], rop.outputs[k % values]);
+    if (!std::holds_alternative<LoopEnd>(rop.attrs)) return;
+    for (size_t k = 0; k < values; ++k) need_as(rop.outputs[k], rop.inputs[k]);
   }
 
   void look_back_steps(const ROperator& rop) {
