@@ -91,7 +91,7 @@ std::vector<ops::TensorType> Builder::infer(const Request& request) const {
 }
 
 bool Builder::may_fold(const Request& request, const Types& types) const {
-  if (is_of_loop(request.attrs)) return false;
+  if (is_of_loop(request.attrs) || !request.folds) return false;
   const int64_t bytes = bytes_of_all(types);
   if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
   return ops::work_of(request.attrs, operands_of(request), types) <= ops::kFoldTotalWork - folded_work_;
@@ -162,7 +162,7 @@ std::vector<TensorId> Builder::emit_all(Request request) {
   if (all_constant && known && may_fold(request, types)) return fold(std::move(request), types);
 
   const auto& [dtype, shape] = types.at(0);
-  if (all_constant && known && !is_of_loop(request.attrs) && dtype != DType::f32 && dtype != DType::boolean) {
+  if (all_constant && known && request.folds && !is_of_loop(request.attrs) && dtype != DType::f32 && dtype != DType::boolean) {
     throw bad_input("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)",
                     request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes));
   }

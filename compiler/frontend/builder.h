@@ -32,9 +32,15 @@ class Builder {
   std::map<TensorId, std::vector<TensorId>> sequences;
   std::vector<TensorId> open_loops;  // the conditions of the loops of run time whose bodies are being imported, outermost first
   int64_t loops = 0;                 // of run time, so far
-  bool keeps_copies = false;         // what moves no element is emitted, too: of a model with lengths of run time it may at another length
-  std::vector<ROperator> folded;     // with keeps_copies: what was folded, in order
-  bool may_read_padded = false;      // what is emitted now takes each entry by itself; other readers of padded tensors are refused
+  // Iterations of Loops and Scans that are known at import, by the node's name and in order; kUnknownTrips where only a loop of run time
+  // knows. Of a model that is read at several lengths, `open_trips` are those that become loops of run time: their counts depend on one.
+  using Trips = std::map<std::string, std::vector<int64_t>>;
+  static constexpr int64_t kUnknownTrips = -1;
+  Trips trips;
+  std::map<std::string, int64_t> open_trips;
+  bool keeps_copies = false;     // what moves no element is emitted, too: of a model with lengths of run time it may at another length
+  std::vector<ROperator> folded;  // with keeps_copies: what was folded, in order
+  bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results
   // can be folded, they become constants and no rOperator is added.
@@ -44,6 +50,7 @@ class Builder {
     std::string name;    // of the rOperator
     std::string origin;  // the ONNX node
     std::string where;   // the beginning of every message
+    bool folds = true;   // false: it stays, since its constants may be others at another length
   };
   TensorId emit(Request request) { return emit_all(std::move(request)).at(0); }
   std::vector<TensorId> emit_all(Request request);

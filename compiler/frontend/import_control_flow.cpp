@@ -1,5 +1,6 @@
 // If, Loop and Scan. Where conditions and trip counts are known at import, the branch that an If takes replaces the node, and a body is
-// written out once for each iteration. Those that are known only at run time become loops of the program (run_time_loops.h).
+// written out once for each iteration. Those that are known only at run time, or depend on a length, become loops of the program
+// (run_time_loops.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,7 +128,7 @@ void import_loop(NodeImport& n) {
   n.expect_inputs(0, kAnyNumber);
   n.expect_graph("body");
   const bool has_trips = n.has(0), has_condition = n.has(1);
-  if (has_trips && !n.is_constant(n.in(0))) return import_run_time_loop(n);
+  if (n.open_trips() || (has_trips && !n.is_constant(n.in(0)))) return import_run_time_loop(n);
   const size_t rops_before = n.builder().graph.rops.size();
   const double trips = has_trips ? n.number(0, "M") : std::numeric_limits<double>::infinity();
   std::vector<TensorId> carried;
@@ -135,10 +136,12 @@ void import_loop(NodeImport& n) {
   TensorId condition = has_condition ? n.in(1) : n.constant_bool(true);
   std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
 
-  for (int64_t i = 0; static_cast<double>(i) < trips; ++i) {
+  int64_t i = 0;
+  for (; static_cast<double>(i) < trips; ++i) {
     const bool is_too_long = i == 1 && std::isfinite(trips) && trips * static_cast<double>(n.body_size("body")) > kMaxUnrolledNodes;
     if (!n.is_constant(condition) || is_too_long) {
       n.builder().graph.rops.resize(rops_before);
+      n.note_trips(Builder::kUnknownTrips);
       return import_run_time_loop(n);
     }
     const std::string when = i == 0 ? "the condition" : fmt::format("the condition after {} iterations", i);
@@ -150,6 +153,7 @@ void import_loop(NodeImport& n) {
     std::copy_n(made.begin() + 1, carried.size(), carried.begin());
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].pieces.push_back(made[1 + carried.size() + k]);
   }
+  n.note_trips(i);
   for (size_t k = 0; k < carried.size(); ++k) n.result(k, carried[k]);
   std::vector<TensorId> example;  // what an iteration would make, where there is none: only shapes and types are taken from it
   for (size_t k = 0; k < stacks.size(); ++k) {
@@ -165,7 +169,9 @@ void import_loop(NodeImport& n) {
   }
 }
 
-void import_scan(NodeImport& n) {
+namespace {
+
+ScanForm form_of_scan(NodeImport& n) {
   if (n.version() == 8) throw n.refuse("Scan of opset 8 (with a batch dimension) is not supported, supported: from opset 9");
   n.expect_inputs(1, kAnyNumber);
   n.expect_graph("body");
@@ -173,50 +179,64 @@ void import_scan(NodeImport& n) {
   if (given < 1 || given > static_cast<int64_t>(n.input_count())) {
     throw n.bad(fmt::format("attribute 'num_scan_inputs' is {}, expected 1 to {}", given, n.input_count()));
   }
+  ScanForm scan;
   const auto scanned = static_cast<size_t>(given);
-  const size_t states = n.input_count() - scanned;
-  std::vector<TensorId> carried;
-  for (size_t i = 0; i < states; ++i) carried.push_back(n.in(i));
-  Ints axes = list_of(n, "scan_input_axes", scanned);
-  const std::vector<bool> backward = directions_of(n, "scan_input_directions", scanned);
-  int64_t steps = -1;
+  scan.states = n.input_count() - scanned;
+  scan.axes = list_of(n, "scan_input_axes", scanned);
+  scan.backward = directions_of(n, "scan_input_directions", scanned);
   for (size_t i = 0; i < scanned; ++i) {
-    const Shape shape = n.shape(n.in(states + i));
-    axes[i] = n.axis(axes[i], static_cast<int64_t>(shape.size()), "attribute 'scan_input_axes'");
-    const int64_t extent = shape[static_cast<size_t>(axes[i])];
-    if (steps >= 0 && extent != steps) throw n.bad(fmt::format("scan inputs of {} and {} steps", steps, extent));
-    steps = extent;
+    const Shape shape = n.shape(n.in(scan.states + i));
+    scan.axes[i] = n.axis(scan.axes[i], static_cast<int64_t>(shape.size()), "attribute 'scan_input_axes'");
+    const int64_t extent = shape[static_cast<size_t>(scan.axes[i])];
+    if (scan.steps >= 0 && extent != scan.steps) throw n.bad(fmt::format("scan inputs of {} and {} steps", scan.steps, extent));
+    scan.steps = extent;
   }
-  if (n.output_count() < states) throw n.bad(fmt::format("has {} outputs for {} states", n.output_count(), states));
-  const size_t stacked = n.output_count() - states;
+  if (n.output_count() < scan.states) throw n.bad(fmt::format("has {} outputs for {} states", n.output_count(), scan.states));
+  scan.stacked = n.output_count() - scan.states;
   // The lists are as long as the body's scan outputs, of which the node may leave out the last ones.
   const size_t body_outputs = n.body_outputs("body");
-  expect_results(n, body_outputs, states);
-  const Ints output_axes = list_of(n, "scan_output_axes", body_outputs - states);
-  const std::vector<bool> in_front = directions_of(n, "scan_output_directions", body_outputs - states);
+  expect_results(n, body_outputs, scan.states);
+  scan.output_axes = list_of(n, "scan_output_axes", body_outputs - scan.states);
+  scan.in_front = directions_of(n, "scan_output_directions", body_outputs - scan.states);
+  return scan;
+}
 
-  std::vector<Stack> stacks(stacked);
-  for (int64_t s = 0; s < steps; ++s) {
+}  // namespace
+
+void import_scan(NodeImport& n) {
+  const ScanForm scan = form_of_scan(n);
+  if (n.open_trips()) return import_run_time_scan(n, scan);
+  n.note_trips(scan.steps);
+  const size_t rops_before = n.builder().graph.rops.size(), states = scan.states;
+  std::vector<TensorId> carried;
+  for (size_t i = 0; i < states; ++i) carried.push_back(n.in(i));
+  std::vector<Stack> stacks(scan.stacked);
+  for (int64_t s = 0; s < scan.steps; ++s) {
+    if (s == 1 && scan.steps > kMaxUnrolledNodes / n.body_size("body")) {
+      n.builder().graph.rops.resize(rops_before);
+      return import_run_time_scan(n, scan);
+    }
     std::vector<TensorId> operands = carried;
-    for (size_t i = 0; i < scanned; ++i) operands.push_back(piece_of(n, n.in(states + i), axes[i], backward[i] ? steps - 1 - s : s));
+    for (size_t i = 0; i < scan.axes.size(); ++i)
+      operands.push_back(piece_of(n, n.in(states + i), scan.axes[i], scan.backward[i] ? scan.steps - 1 - s : s));
     const std::vector<TensorId> made = n.run_body("body", operands, s);
     std::copy_n(made.begin(), states, carried.begin());
-    for (size_t k = 0; k < stacked; ++k) stacks[k].pieces.push_back(made[states + k]);
+    for (size_t k = 0; k < stacks.size(); ++k) stacks[k].pieces.push_back(made[states + k]);
   }
   for (size_t k = 0; k < states; ++k) n.result(k, carried[k]);
   std::vector<TensorId> example;  // as of Loop
-  for (size_t k = 0; k < stacked; ++k) {
+  for (size_t k = 0; k < stacks.size(); ++k) {
     if (!n.wants(states + k)) continue;
-    if (steps > 0) {
-      n.result(states + k, stacks[k].join(n, output_axes[k], states + k, in_front[k]));
+    if (scan.steps > 0) {
+      n.result(states + k, stacks[k].join(n, scan.output_axes[k], states + k, scan.in_front[k]));
       continue;
     }
     if (example.empty()) {
       std::vector<TensorId> operands = carried;
-      for (size_t i = 0; i < scanned; ++i) operands.push_back(zeros_like_piece(n, n.in(states + i), axes[i]));
+      for (size_t i = 0; i < scan.axes.size(); ++i) operands.push_back(zeros_like_piece(n, n.in(states + i), scan.axes[i]));
       example = n.run_body("body", operands, 0);
     }
-    n.result(states + k, Stack::of_none(n, output_axes[k], example.at(states + k)));
+    n.result(states + k, Stack::of_none(n, scan.output_axes[k], example.at(states + k)));
   }
 }
 

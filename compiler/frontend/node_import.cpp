@@ -279,6 +279,10 @@ TensorId NodeImport::expand(TensorId id, const Shape& to) {
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
 
+TensorId NodeImport::kept(TensorId constant) {
+  return builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {constant}, name_, own_name(), context_.where, /*folds=*/false});
+}
+
 TensorId NodeImport::sequence(std::vector<TensorId> elements) {
   const TensorId id = constant_i64(static_cast<int64_t>(elements.size()));
   builder_.sequences[id] = std::move(elements);
@@ -320,6 +324,11 @@ TensorId NodeImport::slice_axis(TensorId x, int64_t axis, int64_t start, int64_t
 
 std::vector<TensorId> NodeImport::run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration) {
   return context_.run_body(body(name), std::string(name), inputs, iteration);
+}
+
+std::optional<int64_t> NodeImport::open_trips() const {
+  const auto found = builder_.open_trips.find(own_name());
+  return found == builder_.open_trips.end() ? std::nullopt : std::optional(found->second);
 }
 
 size_t NodeImport::body_outputs(std::string_view name) { return body(name).outputs; }

@@ -132,6 +132,7 @@ class NodeImport {
   TensorId constant_bool(bool value);    // a scalar
   TensorId constant_i64(int64_t value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);
+  TensorId kept(TensorId constant);                                                         // the same as a value of run time
   TensorId constant_range(int64_t first, int64_t count, int64_t step, const Shape& shape);  // i64: first, first + step, ..
   // i64: 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
   TensorId counting(int64_t extent, size_t rank, size_t axis, int64_t step = 1);
@@ -142,6 +143,9 @@ class NodeImport {
   // refused.
   std::vector<TensorId> run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration = -1);
   size_t body_outputs(std::string_view name);
+  // How many iterations of its body there are (Builder::trips); and, if it must be a loop of run time, how many there are at this length.
+  void note_trips(int64_t count) { builder_.trips[own_name()].push_back(count); }
+  std::optional<int64_t> open_trips() const;
   int64_t body_size(std::string_view name);  // in nodes; known when it has run
   Builder& builder() { return builder_; }    // for bodies whose rOperators are changed or dropped afterwards
 

@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -45,6 +46,7 @@ class Reader {
   Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     builder_.keeps_copies = options.keeps_copies;
+    builder_.open_trips = options.open_trips;
     source_ = {folder.empty() ? "." : folder, options.load_weights};
   }
 
@@ -77,6 +79,8 @@ class Reader {
 
   // With --batch: the number in the model that it replaces, or 0 where that is a symbol.
   int64_t own_batch() const { return own_batch_; }
+
+  const Builder::Trips& trips() const { return builder_.trips; }
 
   // Where lengths of these names end the inputs of the graph that was read.
   std::vector<LengthAxes> input_axes(const Graph& graph, const std::vector<Length>& lengths, bool has_batches) const {
@@ -398,6 +402,42 @@ std::vector<int64_t> probed(const Length& length) {
 // A model that says its batch as a number is made for another one by rules that hold for any (rebatch.h), and its own may look different.
 std::vector<int64_t> probed_batches(const Length& batch) { return {batch.largest + 1, batch.largest + 2, batch.largest + 3}; }
 
+// The model read at some lengths.
+struct Reading {
+  ReadOptions options;
+  std::vector<int64_t> values;
+  std::string where;  // of another length than the largest
+  Builder::Trips trips = {};
+  Graph graph = {};
+  Folded folded = {};
+};
+
+// Iterations of the first Loops and Scans of a name that there are at both lengths: how many there are in all may depend on how often one
+// around them runs.
+bool differ(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  return !std::equal(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin());
+}
+
+// Loops and Scans that run another number of times at another length become loops of run time in each reading. Returns whether there are
+// more of them than before.
+bool open_loops(std::vector<Reading>& readings) {
+  std::set<std::string> found;
+  for (const auto& [name, counts] : readings[0].trips) {
+    for (const Reading& other : readings) {
+      const auto there = other.trips.find(name);
+      if (there != other.trips.end() && differ(counts, there->second)) found.insert(name);
+    }
+  }
+  for (const std::string& name : found) {
+    const bool is_known = std::all_of(readings.begin(), readings.end(), [&](Reading& reading) {
+      const std::vector<int64_t>& counts = reading.trips[name];
+      return !counts.empty() && counts[0] != Builder::kUnknownTrips && differ(counts, std::vector(counts.size(), counts[0])) == false;
+    });
+    for (Reading& reading : readings) reading.options.open_trips[name] = is_known ? reading.trips[name][0] : Builder::kUnknownTrips;
+  }
+  return !found.empty();
+}
+
 Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
   ReadOptions fixed = options;
   fixed.ranges.clear();
@@ -412,34 +452,45 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
     lengths.push_back({"batch", options.batches->smallest, options.batches->buckets.back()});
     fixed.batch = lengths.back().largest;
   }
-  Reader reader(path, fixed);
-  Probe read;
-  Graph& graph = read.graph = reader.read();
-  read.folded = std::move(reader.folded());
-  graph.input_axes = reader.input_axes(graph, lengths, options.batches.has_value());
-  graph.lengths = lengths;
-  std::vector<Probe> probes;
+  std::vector<int64_t> largest;
+  for (const Length& length : lengths) largest.push_back(length.largest);
+  std::vector<Reading> readings = {{fixed, largest, ""}};
+  std::vector<LengthAxes> input_axes;
+  const auto read = [&](Reading& reading) {
+    Reader reader(path, reading.options);
+    try {
+      reading.graph = reader.read();
+    } catch (const Error& error) {
+      if (reading.where.empty()) throw;
+      throw unsupported("{}; that is with {}", error.what(), reading.where);
+    }
+    reading.trips = reader.trips();
+    reading.folded = std::move(reader.folded());
+    if (reading.where.empty()) input_axes = reader.input_axes(reading.graph, lengths, options.batches.has_value());
+    return reader.own_batch();
+  };
+  const bool has_own_batch = read(readings[0]) != 0;
   for (size_t l = 0; l < lengths.size(); ++l) {
     const bool is_batch = options.batches && l + 1 == lengths.size();
-    for (const int64_t value : is_batch&& reader.own_batch() != 0 ? probed_batches(lengths[l]) : probed(lengths[l])) {
-      ReadOptions other = fixed;
-      (is_batch ? other.batch : other.dims[lengths[l].name]) = value;
-      Probe probe;
-      for (const Length& length : lengths) probe.values.push_back(length.largest);
-      probe.values[l] = value;
-      try {
-        Reader there(path, other);
-        probe.graph = there.read();
-        probe.folded = std::move(there.folded());
-      } catch (const Error& error) {
-        throw unsupported("{}; that is with {}={}", error.what(), printable(lengths[l].name), value);
-      }
-      probes.push_back(std::move(probe));
+    for (const int64_t value : is_batch&& has_own_batch ? probed_batches(lengths[l]) : probed(lengths[l])) {
+      Reading other{fixed, largest, fmt::format("{}={}", printable(lengths[l].name), value)};
+      (is_batch ? other.options.batch : other.options.dims[lengths[l].name]) = value;
+      other.values[l] = value;
+      read(readings.emplace_back(std::move(other)));
     }
   }
-  Graph followed = with_lengths(file_text(path), std::move(read), std::move(probes));
-  if (options.load_weights) verify(followed);
-  return followed;
+  while (open_loops(readings)) {
+    for (Reading& reading : readings) read(reading);
+  }
+  readings[0].graph.input_axes = std::move(input_axes);
+  readings[0].graph.lengths = lengths;
+  std::vector<Probe> probes;
+  for (Reading& reading : readings) probes.push_back({reading.values, std::move(reading.graph), std::move(reading.folded)});
+  Probe own = std::move(probes.front());
+  probes.erase(probes.begin());
+  Graph graph = with_lengths(file_text(path), std::move(own), std::move(probes));
+  if (options.load_weights) verify(graph);
+  return graph;
 }
 
 }  // namespace

@@ -16,13 +16,14 @@ namespace tamp::frontend {
 using Frozen = std::map<std::string, ops::Value>;
 
 struct ReadOptions {
-  std::map<std::string, int64_t> dims;          // --dim N=8: symbolic dimensions
-  bool load_weights = true;                     // false: external data is checked for presence and size but not read (inspect)
-  Frozen frozen = {};                           // --freeze X=FILE: inputs that become constants
-  int64_t batch = 0;                            // --batch N: the first extent of all inputs that are left; 0 = as the model says
-  std::map<std::string, DimRange> ranges = {};  // --dim N=1:512: dimensions that each run gives (lengths.h)
-  std::optional<DimRange> batches = {};         // --batch 1:8
-  bool keeps_copies = false;                    // a Slice of all elements and the like stay, so that graphs of several lengths are alike
+  std::map<std::string, int64_t> dims;             // --dim N=8: symbolic dimensions
+  bool load_weights = true;                        // false: external data is checked for presence and size but not read (inspect)
+  Frozen frozen = {};                              // --freeze X=FILE: inputs that become constants
+  int64_t batch = 0;                               // --batch N: the first extent of all inputs that are left; 0 = as the model says
+  std::map<std::string, DimRange> ranges = {};     // --dim N=1:512: dimensions that each run gives (lengths.h)
+  std::optional<DimRange> batches = {};            // --batch 1:8
+  std::map<std::string, int64_t> open_trips = {};  // Builder::open_trips
+  bool keeps_copies = false;                       // a Slice of all elements and the like stay, so that graphs of several lengths are alike
 };
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.

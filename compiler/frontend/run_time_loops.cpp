@@ -52,6 +52,7 @@ class RunTimeLoop {
     return made;
   }
   void set_next(size_t value, TensorId next) { values_[value].next = next; }
+  size_t last() const { return values_.size() - 1; }
 
   // The body is imported.
   void close() {
@@ -139,6 +140,27 @@ TensorId filled(NodeImport& n, TensorId like, const Shape& shape, float value) {
   return n.expand(n.cast(n.constant_f32(value), n.dtype(like)), shape);
 }
 
+void expect_same(NodeImport& n, size_t carried, TensorId before, TensorId after) {
+  if (n.shape(before) == n.shape(after) && n.dtype(before) == n.dtype(after)) return;
+  throw n.refuse(
+      fmt::format("carried value {} is {} before an iteration and {} behind it, and how many there are is known only at run "
+                  "time, supported: a fixed shape",
+                  carried, type_text(n, before), type_text(n, after)));
+}
+
+// A value of the loop in which each iteration that there can be fills a place along `axis`, and this one fills place `at`.
+void stack(NodeImport& n, RunTimeLoop& loop, TensorId piece, int64_t given_axis, int64_t most, TensorId at) {
+  Shape shape = n.shape(piece), one = shape;
+  const int64_t axis = n.axis(given_axis, static_cast<int64_t>(shape.size()) + 1, "the axis of a scan output");
+  shape.insert(shape.begin() + axis, most);
+  one.insert(one.begin() + axis, 1);
+  const TensorId all = loop.value(filled(n, piece, shape, -1));
+  const TensorId here = n.elementwise(ElementwiseOp::equal, {n.counting(most, shape.size(), static_cast<size_t>(axis)), at});
+  loop.set_next(loop.last(), n.elementwise(ElementwiseOp::where, {here, n.reshape(piece, one), all}));
+}
+
+bool holds_always(const NodeImport& n, TensorId id) { return n.is_constant(id) && n.value(id).data->front() != std::byte{0}; }
+
 }  // namespace
 
 // One loop for each branch, of one iteration or none. The second has the first one's results as its values at first. A branch that computes
@@ -200,13 +222,16 @@ void import_run_time_if(NodeImport& n) {
   for (size_t k = 0; k < n.output_count(); ++k) n.result(k, else_results[k]);
 }
 
-// A condition counts only if the node has one to begin with.
+// A condition counts only if the node has one to begin with, and how often it held is not known.
 void import_run_time_loop(NodeImport& n) {
-  const bool has_condition = n.has(1);
+  const std::optional<int64_t> open = n.open_trips();
+  const bool is_counted = open && *open != Builder::kUnknownTrips;
+  const bool has_condition = n.has(1) && !is_counted;
   const size_t carried = n.input_count() > 2 ? n.input_count() - 2 : 0;
-  const int64_t most = n.has(0) ? most_trips(n, n.in(0)) : -1;
-  const bool counts = n.has(0) && !(most < 0 && has_condition && n.is_constant(n.in(0)));
-  const TensorId trips = counts ? scalar_of(n, n.in(0), DType::i64, "M") : TensorId();
+  const int64_t most = is_counted ? *open : n.has(0) ? most_trips(n, n.in(0)) : -1;
+  const bool counts = is_counted || (n.has(0) && !(most < 0 && has_condition && n.is_constant(n.in(0))));
+  TensorId trips = is_counted ? n.constant_i64(*open) : counts ? scalar_of(n, n.in(0), DType::i64, "M") : TensorId();
+  if (open && counts && n.is_constant(trips)) trips = n.kept(trips);
   const auto goes_on = [&](TensorId i, TensorId condition) {
     const TensorId more = trips.valid() ? n.elementwise(ElementwiseOp::less, {i, trips}) : TensorId();
     if (!condition.valid()) return more;
@@ -227,16 +252,10 @@ void import_run_time_loop(NodeImport& n) {
   loop.set_next(0, goes_on(next_i, condition_of(made[0])));
   loop.set_next(1, next_i);
   for (size_t k = 0; k < carried; ++k) {
-    const TensorId before = operands[2 + k], after = plain(n, made[1 + k], fmt::format("carried value {}", k));
-    if (n.shape(before) != n.shape(after) || n.dtype(before) != n.dtype(after)) {
-      throw n.refuse(
-          fmt::format("carried value {} is {} before an iteration and {} behind it, and how many there are is known only at run "
-                      "time, supported: a fixed shape",
-                      k, type_text(n, before), type_text(n, after)));
-    }
+    const TensorId after = plain(n, made[1 + k], fmt::format("carried value {}", k));
+    expect_same(n, k, operands[2 + k], after);
     loop.set_next(2 + k, after);
   }
-  // A scan output has a place for each iteration that there can be; each iteration fills its own.
   std::vector<size_t> scans;
   for (size_t k = carried; k < n.output_count(); ++k) {
     if (!n.wants(k)) continue;
@@ -247,18 +266,56 @@ void import_run_time_loop(NodeImport& n) {
                       "is a constant, the number of entries of something, or Min of a constant and anything",
                       k));
     }
-    Shape shape = n.shape(piece), one = shape;
-    shape.insert(shape.begin(), most);
-    one.insert(one.begin(), 1);
-    const TensorId stack = loop.value(filled(n, piece, shape, -1));
-    const TensorId here = n.elementwise(ElementwiseOp::equal, {n.counting(most, shape.size(), 0), i});
-    loop.set_next(2 + carried + scans.size(), n.elementwise(ElementwiseOp::where, {here, n.reshape(piece, one), stack}));
+    stack(n, loop, piece, 0, most, i);
     scans.push_back(k);
   }
   loop.close();
   const Ids results = loop.results();
   for (size_t k = 0; k < carried; ++k) n.result(k, results[2 + k]);
-  for (size_t s = 0; s < scans.size(); ++s) n.padded_result(scans[s], results[2 + carried + s], n.reshape(results[1], {1}), 0);
+  // With as many iterations as the length says the results are whole.
+  const bool is_whole = open && counts && (!has_condition || (holds_always(n, n.in(1)) && holds_always(n, made[0])));
+  for (size_t s = 0; s < scans.size(); ++s) {
+    if (is_whole)
+      n.result(scans[s], results[2 + carried + s]);
+    else
+      n.padded_result(scans[s], results[2 + carried + s], n.reshape(results[1], {1}), 0);
+  }
+}
+
+void import_run_time_scan(NodeImport& n, const ScanForm& scan) {
+  const TensorId steps = n.open_trips() ? n.kept(n.constant_i64(scan.steps)) : n.constant_i64(scan.steps);
+  const TensorId zero = n.constant_i64(0), one = n.constant_i64(1);
+  RunTimeLoop loop(n, n.elementwise(ElementwiseOp::less, {zero, steps}));
+  const TensorId i = loop.value(zero);
+  TensorId from_end;
+  const auto place = [&](bool backward) {
+    if (backward && !from_end.valid()) from_end = n.elementwise(ElementwiseOp::sub, {n.elementwise(ElementwiseOp::sub, {steps, one}), i});
+    return backward ? from_end : i;
+  };
+  Ids operands;
+  for (size_t k = 0; k < scan.states; ++k) operands.push_back(loop.value(plain(n, n.in(k), fmt::format("state {}", k))));
+  for (size_t k = 0; k < scan.axes.size(); ++k)
+    operands.push_back(n.add(Gather{scan.axes[k]}, {n.in(scan.states + k), place(scan.backward[k])}));
+  const Ids made = n.run_body("body", operands);
+  const TensorId next_i = n.elementwise(ElementwiseOp::add, {i, one});
+  loop.set_next(0, n.elementwise(ElementwiseOp::less, {next_i, steps}));
+  loop.set_next(1, next_i);
+  for (size_t k = 0; k < scan.states; ++k) {
+    const TensorId after = plain(n, made.at(k), fmt::format("state {}", k));
+    expect_same(n, k, operands[k], after);
+    loop.set_next(2 + k, after);
+  }
+  std::vector<size_t> wanted;
+  for (size_t k = 0; k < scan.stacked; ++k) {
+    if (!n.wants(scan.states + k)) continue;
+    const TensorId piece = plain(n, made.at(scan.states + k), fmt::format("scan output {}", k));
+    stack(n, loop, piece, scan.output_axes[k], scan.steps, place(scan.in_front[k]));
+    wanted.push_back(scan.states + k);
+  }
+  loop.close();
+  const Ids results = loop.results();
+  for (size_t k = 0; k < scan.states; ++k) n.result(k, results[2 + k]);
+  for (size_t k = 0; k < wanted.size(); ++k) n.result(wanted[k], results[2 + scan.states + k]);
 }
 
 }  // namespace tamp::frontend
