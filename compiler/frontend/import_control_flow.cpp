@@ -136,9 +136,13 @@ void import_loop(NodeImport& n) {
   TensorId condition = has_condition ? n.in(1) : n.constant_bool(true);
   std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
 
+  // Of any number of iterations, conditions that are known must tell how many there are: where that depends on a length, or to stack
+  // pieces.
+  const bool is_counted = trips >= std::numeric_limits<int32_t>::max() && (n.keeps_copies() || !stacks.empty());
   int64_t i = 0;
   for (; static_cast<double>(i) < trips; ++i) {
-    const bool is_too_long = i == 1 && std::isfinite(trips) && trips * static_cast<double>(n.body_size("body")) > kMaxUnrolledNodes;
+    const double most = is_counted ? static_cast<double>(i) : trips;
+    const bool is_too_long = i > 0 && std::isfinite(trips) && most * static_cast<double>(n.body_size("body")) > kMaxUnrolledNodes;
     if (!n.is_constant(condition) || is_too_long) {
       n.builder().graph.rops.resize(rops_before);
       n.note_trips(Builder::kUnknownTrips);

@@ -121,22 +121,24 @@ class GuardVerifier {
   }
 
   // A value of a loop lies where it was made before, and is read there in the next iteration: what one of its makers leaves out is needed
-  // by none of the tensors in that place.
+  // by no reader of the tensors in that place.
   void verify_values() {
     const Graph& graph = program_.graph;
     std::set<BufferId> values;
+    std::set<TensorId> read;
     for (const ROperator& rop : graph.rops) {
       if (rop.ends_iteration) values.insert(graph.tensor(rop.outputs[0]).place.buffer);
+      for (const TensorId id : reads_of(rop)) read.insert(id);
     }
     for (const ROperator& rop : graph.rops) {
       const Tensor& made = graph.tensor(rop.outputs[0]);
       if (made.ends.empty() || !values.contains(made.place.buffer)) continue;
-      for (const Tensor& other : graph.tensors) {
+      for (const TensorId id : read) {
+        const Tensor& other = graph.tensor(id);
         const bool is_there = other.place.buffer == made.place.buffer && other.place.offset == made.place.offset &&
                               other.place.strides == made.place.strides && other.shape == made.shape;
-        if (!is_there) continue;
         for (const LengthAxis& axis : made.ends) {
-          if (std::find(other.ends.begin(), other.ends.end(), axis) == other.ends.end())
+          if (is_there && std::find(other.ends.begin(), other.ends.end(), axis) == other.ends.end())
             violations_.add(fmt::format("'{}' ends where '{}', which is the same value of a loop, does not", printable(made.name),
                                         printable(other.name)));
         }

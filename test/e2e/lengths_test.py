@@ -222,6 +222,93 @@ def recurrents():
     return [recurrent("LSTM", "forward"), recurrent("GRU", "reverse"), recurrent("LSTM", "bidirectional", layers=2), recurrent("GRU", "bidirectional", lengths=True), recurrent("LSTM", "forward", state=True), recurrent("RNN", "forward", lengths=True)]
 
 
+def graph(nodes, values, results, constants=(), name="body"):
+    """A body or a branch; `values` and `results` are names, of floats, or (name, type[, shape])."""
+    def ports(given):
+        return [helper.make_tensor_value_info(*((*port, None)[:3] if isinstance(port, tuple) else (port, TensorProto.FLOAT, None))) for port in given]
+
+    return helper.make_graph(nodes, name, ports(values), ports(results), list(constants))
+
+
+def step(nodes, values, results, constants=()):
+    """The body of a Loop."""
+    return graph(nodes, [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), *values], [("go", TensorProto.BOOL, []), *results], constants)
+
+
+def cell(x, state="h", to="h_next", prefix=""):
+    """One step of a recurrent network that is none of ONNX's."""
+    return [n("MatMul", f"{x} {prefix}w", f"{prefix}xw"), n("MatMul", f"{state} {prefix}u", f"{prefix}hu"), n("Add", f"{prefix}xw {prefix}hu", f"{prefix}s"), n("Softmax", f"{prefix}s", f"{prefix}p", axis=-1), n("Tanh", f"{prefix}s", f"{prefix}t"),
+            n("Mul", f"{prefix}p {prefix}t", to)]
+
+
+def cell_weights(width=8, prefix=""):
+    return [weight(f"{prefix}w", width, 8), weight(f"{prefix}u", 8, 8)]
+
+
+SHAPE = [n("Shape", "x", "shape"), n("Gather", "shape zero", "length", axis=0)]
+LOOP_CONSTANTS = [m.ints("zero", 0), m.ints("one", 1), m.constant("yes", True, np.bool_), m.ints("many", np.iinfo(np.int64).max)]
+
+
+def loops():
+    """Loops and branches of run time beside a length: what is in them ends there."""
+    newton = step([n("Div", "a v", "q"), n("Add", "v q", "s"), n("Mul", "s half", "next"), n("Sub", "next v", "d"), n("Abs", "d", "size"), n("ReduceMax", "size", "most", keepdims=0), n("Greater", "most least", "go")],
+                  ["v"], ["next"], [m.constant("half", 0.5), m.constant("least", 1e-3)])
+    search = step([n("Gather", "words token", "e"), n("MatMul", "e wq", "q"), n("MatMul", "q kt", "s"), n("Softmax", "s", "att_next", axis=-1), n("MatMul", "att_next states", "context"), n("Add", "context h", "sum"), n("Tanh", "sum", "h_next"),
+                   n("MatMul", "h_next wo", "scores"), n("ArgMax", "scores", "token_next", axis=1, keepdims=0), n("Equal", "places i", "here"), n("Where", "here token_next text", "text_next"), n("Equal", "token_next end", "ends"), n("Not", "ends", "goes"),
+                   n("Squeeze", "goes first", "go")],
+                  [("token", TensorProto.INT64), "h", "att", ("text", TensorProto.INT64)], [("token_next", TensorProto.INT64), "h_next", "att_next", ("text_next", TensorProto.INT64)],
+                  [m.constant("words", 3 * RNG.standard_normal((20, 16))), weight("wq", 16, 16), weight("wo", 16, 20), m.ints("places", list(range(9))), m.ints("end", [7]), m.ints("first", [0])])
+    searched = [n("MatMul", "x we", "states"), n("Transpose", "states", "kt", perm=[1, 0]), n("ReduceMean", "states", "h0", axes=[0], keepdims=1), n("ReduceMean", "kt", "att0", axes=[0], keepdims=1),
+                n("Loop", "most yes t0 h0 att0 q0", "last h att text", body=search)]
+    steps = step([n("MatMul", "h w", "hw"), n("Relu", "hw", "h_next"), n("Identity", "c", "go")], ["h"], ["h_next"], [weight("w", 8, 8)])
+    then, other = graph([n("MatMul", "x w", "xw"), n("Softmax", "xw", "t", axis=1)], [], ["t"]), graph([n("MatMul", "x v", "xv"), n("Sigmoid", "xv", "e")], [], ["e"])
+    skipped, kept = graph([n("MatMul", "y w", "yw"), n("ReduceMean", "yw", "mu", axes=[1]), n("Sub", "yw mu", "k")], [], ["k"]), graph([n("Identity", "y", "same")], [], ["same"])
+    branches = [n("ReduceMax", "x", "top", keepdims=0), n("Greater", "top limit", "b"), n("If", "b", "y", then_branch=then, else_branch=other), n("If", "c", "z", then_branch=skipped, else_branch=kept)]
+    return [Case("newton", [n("Abs", "x", "ax"), n("Add", "ax onef", "a"), n("Loop", "many yes a", "y", body=newton)], {"x": ["L"]}, ["y"], [*LOOP_CONSTANTS, m.constant("onef", 1)]),
+            Case("search", searched, {"x": ["L", 16], "t0": ([1], I64, 0, 9), "q0": ([9], I64, 0, 0)}, ["h", "att", "text"], [*LOOP_CONSTANTS, m.ints("most", 9), weight("we", 16, 16)]),
+            Case("trips", [n("Loop", "k  x", "y", body=steps), n("ReduceMax", "y", "z", axes=[1])], {"k": ([], I64, 0, 4), "x": ["B", "L", 8]}, ["y", "z"], []),
+            Case("trips of joined rows", [n("Reshape", "x flat", "r"), n("Loop", "k  r", "rows", body=steps), n("Shape", "x", "shape"), n("Reshape", "rows shape", "y")], {"k": ([], I64, 0, 4), "x": ["B", "L", 8]}, ["y"], [m.ints("flat", [-1, 8])]),
+            Case("branches", branches, {"x": ["B", "L", 8], "c": ([], np.bool_, 0, 1)}, ["z"], [weight("w", 8, 8), weight("v", 8, 8), m.constant("limit", 2)])]
+
+
+def counted_loops():
+    """As many iterations as a length says."""
+    pieces = step([n("Gather", "x i", "xi"), *cell("xi"), n("Identity", "h_next", "out"), n("Identity", "c", "go")], ["h"], ["h_next", "out"], cell_weights())
+    states = {"x": ["L", 3, 8], "h0": [3, 8]}
+    # As tf2onnx writes it: a time of its own and a condition that compares it.
+    timed = step([n("Gather", "x time", "xi"), *cell("xi"), n("Identity", "h_next", "out"), n("Sub", "time one", "time_next"), n("GreaterOrEqual", "time_next zero", "go")], [("time", TensorProto.INT64), "h"], [("time_next", TensorProto.INT64), "h_next", "out"], cell_weights())
+    rest = step([n("Add", "i one", "j"), n("Unsqueeze", "j axis", "from"), n("Add", "from axis1", "to"), n("Slice", "x from to axis", "part"), n("Squeeze", "part axis", "xi"), *cell("xi"), n("Identity", "c", "go")], ["h"], ["h_next"],
+                [*cell_weights(), m.ints("axis", [0]), m.ints("axis1", [1])])
+    # Along both dimensions of pictures.
+    inner = graph([n("Gather", "row j", "xj"), *cell("xj", "g", "g_next", "in_"), n("Identity", "g_next", "piece"), n("Identity", "c2", "go2")], [("j", TensorProto.INT64, []), ("c2", TensorProto.BOOL, []), "g"], [("go2", TensorProto.BOOL, []), "g_next", "piece"],
+                  cell_weights(prefix="in_"))
+    outer = step([n("Gather", "x i", "row"), n("Shape", "row", "across"), n("Gather", "across zero", "width", axis=0), n("Loop", "width  h", "h_next pieces", body=inner), n("Identity", "c", "go")], ["h"], ["h_next", "pieces"])
+    early = step([n("Gather", "x i", "xi"), *cell("xi"), n("ReduceMax", "h_next", "most", keepdims=0), n("Less", "most limit", "go")], ["h"], ["h_next"], [*cell_weights(), m.constant("limit", 0.3)])
+    then, other = graph([n("Loop", "length yes h0", "t ts", body=pieces)], [], ["ts"]), graph([n("Neg", "x", "e")], [], ["e"])
+    return [Case("RNN as Loop", [*SHAPE, n("Loop", "length yes h0", "h ys", body=pieces), n("MatMul", "ys v", "z")], states, ["h", "ys", "z"], [*LOOP_CONSTANTS, weight("v", 8, 5)]),
+            Case("RNN as a while loop", [*SHAPE, n("Sub", "length one", "last"), n("Loop", "many yes last h0", "end h ys", body=timed)], states, ["h", "ys"], LOOP_CONSTANTS),
+            Case("RNN from the second on", [*SHAPE, n("Sub", "length one", "others"), n("Gather", "x zero", "h0", axis=0), n("Loop", "others  h0", "h", body=rest)], {"x": ["L", 3, 8]}, ["h"], LOOP_CONSTANTS),
+            Case("loops along both", [*SHAPE, n("Loop", "length  h0", "h ys", body=outer)], {"x": ["L", "K", 3, 8], "h0": [3, 8]}, ["h", "ys"], LOOP_CONSTANTS),
+            Case("RNN that stops", [*SHAPE, n("Loop", "length yes h0", "h", body=early)], states, ["h"], LOOP_CONSTANTS),
+            Case("RNN in a branch", [*SHAPE, n("If", "c", "y", then_branch=then, else_branch=other)], {**states, "c": ([], np.bool_, 0, 1)}, ["y"], LOOP_CONSTANTS)]
+
+
+def scans():
+    def body(inputs, extra=()):
+        return graph([*cell("x0"), *extra, n("Identity", "h_next", "out"), n("ReduceSum", "p axis", "total", keepdims=0)], ["h", *inputs], ["h_next", "out", "total"], [*cell_weights(), m.ints("axis", [1])])
+
+    gated = body(["x0", "gate"])
+    gated.node[5].input[1] = "gate"  # in place of the tanh
+    frames = [n("Conv", "x k", "f", pads=[1, 1], strides=[2]), n("Scan", "h0 f", "h ys totals", body=body(["x0"]), num_scan_inputs=1, scan_input_axes=[2], scan_output_axes=[1, 0])]
+    stepless = graph([n("Cos", "x0", "y0")], ["x0"], ["y0"])
+    return [Case("Scan", [n("Scan", "h0 x", "h ys totals", body=body(["x0"]), num_scan_inputs=1)], {"h0": [3, 8], "x": ["L", 3, 8]}, ["h", "ys", "totals"], []),
+            Case("Scan back", [n("Scan", "h0 x g", "h ys totals", body=gated, num_scan_inputs=2, scan_input_axes=[1, 0], scan_input_directions=[1, 0], scan_output_axes=[2, 0], scan_output_directions=[1, 0])],
+                 {"h0": ["B", 8], "x": ["B", "L", 8], "g": ["L", "B", 8]}, ["h", "ys", "totals"], []),
+            Case("Scan of frames", frames, {"h0": [2, 8], "x": [2, 4, "S"]}, ["h", "ys", "totals"], [m.constant("k", RNG.standard_normal((8, 4, 3)) / 3)]),
+            Case("Scan without a state", [n("Scan", "x", "y", body=stepless, num_scan_inputs=1, scan_input_axes=[1])], {"x": [3, "L"]}, ["y"], [])]
+
+
+LOOPS = [*loops(), *counted_loops(), *scans()]
 ALL = [encoder(), decoder(), cross(), *windows(), *reductions(), *along(), *moved(), *recurrents()]
 
 
@@ -294,6 +381,14 @@ def test_models_compiled_for_h200(tamp):
     check_all(tamp, "h200", "tf32")
 
 
+def test_loops_at_every_length(tamp):
+    """The smallest and the largest lengths and one more; for the H200 two others."""
+    for seed, (vdevice, precision, first, count) in enumerate([("cpu", "fp32", 0, 3), ("h200", "tf32", 2, 2)]):
+        program, rng = Program(tamp, LOOPS, vdevice, precision), np.random.default_rng(seed)
+        for at in list(places(rng))[first : first + count]:
+            program.check(at, rng)
+
+
 def test_ports_of_16_bits(tamp):
     """The caller's tensors are copied as they are and cast inside."""
     for opset in (13, 17):
@@ -303,7 +398,7 @@ def test_ports_of_16_bits(tamp):
 
 
 def test_what_is_touched_is_declared(tamp):
-    cases = [case for case in ALL if case.name in ("encoder", "conv stack", "LSTM bidirectional 2", "parts")]
+    cases = [case for case in [*ALL, *LOOPS] if case.name in ("encoder", "conv stack", "LSTM bidirectional 2", "parts", "search", "branches", "Scan back")]
     (tamp.folder / "many.onnx").write_bytes(merged(cases).SerializeToString())
     at = {"B": 2, "L": 7, "S": 9}
     tamp("run", "many.onnx", "--device", "cpu", *dim_words(used(cases)), *[word for name, value in at.items() for word in ("--at", f"{name}={value}")], "--races", "--check")
@@ -332,6 +427,7 @@ X = {"x": ["B", "L", 8]}
 REFUSED = [
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 8])]), "output 'y' has rows of several lengths of run time, one behind the other"),
     (Case("", [n("Reshape", "x to", "r"), n("ReduceMax", "r", "y", axes=[0])], X, ["y"], [m.ints("to", [-1, 8])]), "node 'n_y' (Reduce) takes rows of several lengths of run time together"),
+    (Case("", [*SHAPE, n("Sub", "length one", "others"), n("Loop", "others  x", "v ys", body=step([n("Neg", "v", "w"), n("Identity", "w", "out"), n("Identity", "c", "go")], ["v"], ["w", "out"]))], {"x": ["L"]}, ["ys"], LOOP_CONSTANTS), "has a result without elements at L=1"),
     (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 4])]), "node 'n_y' (Reshape) mixes dimension 1 of 'x' [3,24,8], which ends at a length of run time, with others in [144,4]"),
     (Case("", [n("Concat", "x z", "y", axis=1)], {"x": ["B", "L", 8], "z": ["B", "K", 8]}, ["y"], []), "node 'n_y' (Concat) puts 'z' behind the end of 'x', and both end at lengths of run time"),
     (Case("", [n("Slice", "x a b one", "y")], X, ["y"], [m.ints("a", [0]), m.ints("b", [2]), m.ints("one", [1])]), "node 'n_y' (Slice)"),
