@@ -21,6 +21,10 @@
 #include "compiler/passes/place/assign_layout.h"
 #include "compiler/passes/place/merge_convolutions.h"
 #include "compiler/passes/place/value_bounds.h"
+#include "compiler/passes/recognise/recurrences/lift_recurrences.h"
+#include "compiler/passes/tidy/fold_constants.h"
+#include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/slice_gathers.h"
 #include "compiler/passes/tidy/widen_halves.h"
 #include "compiler/passes/tidy/without_quantisation.h"
 #include "compiler/schedule/buckets.h"
@@ -259,6 +263,11 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   return program;
 }
 
+// What the passes will make of recurrent networks, before lengths are followed.
+Graph lifted_early(Graph graph) {
+  return passes::lift_recurrences(passes::slice_gathers(passes::fold_constants(passes::remove_identities(std::move(graph)))));
+}
+
 }  // namespace
 
 Graph read_source(const std::string& model_path, const CompileOptions& options) {
@@ -267,7 +276,8 @@ Graph read_source(const std::string& model_path, const CompileOptions& options) 
                                           .frozen = options.frozen,
                                           .batch = options.batch,
                                           .ranges = options.ranges,
-                                          .batches = options.batches});
+                                          .batches = options.batches,
+                                          .lift = lifted_early});
 }
 
 CompileOptions at_values(CompileOptions options, const std::vector<int64_t>& values) {

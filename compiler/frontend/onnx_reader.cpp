@@ -438,6 +438,47 @@ bool open_loops(std::vector<Reading>& readings) {
   return !found.empty();
 }
 
+Graph at_every_length(const std::string& file, std::vector<Reading> readings) {
+  std::vector<Probe> probes;
+  for (Reading& reading : readings) probes.push_back({reading.values, std::move(reading.graph), std::move(reading.folded)});
+  Probe read = std::move(probes.front());
+  probes.erase(probes.begin());
+  return with_lengths(file, std::move(read), std::move(probes));
+}
+
+// Of as few steps no recurrent network is to be recognised.
+constexpr int64_t kFewSteps = 2;
+
+// The same with recurrent networks in place of all steps that were written out, where there is no other difference between the readings.
+std::optional<Graph> lifted(const std::string& file, const std::function<Graph(Graph)>& lift, std::vector<Reading> readings) {
+  const size_t lengths = readings[0].values.size();
+  std::vector<int64_t> before(lengths, 0), left(lengths, 0);  // readings of other values
+  const auto count = [&](std::vector<int64_t>& counts) {
+    for (const Reading& reading : readings) {
+      for (size_t l = 0; l < lengths; ++l) counts[l] += reading.values[l] != readings[0].values[l];
+    }
+  };
+  count(before);
+  std::erase_if(readings, [](const Reading& reading) {
+    return std::any_of(reading.options.open_trips.begin(), reading.options.open_trips.end(),
+                       [](const auto& trips) { return trips.second <= kFewSteps; });
+  });
+  if (readings.empty() || !readings[0].where.empty()) return std::nullopt;
+  count(left);
+  for (size_t l = 0; l < lengths; ++l) {
+    if (left[l] < std::min<int64_t>(before[l], 2)) return std::nullopt;
+  }
+  try {
+    for (Reading& reading : readings) {
+      reading.graph = lift(std::move(reading.graph));
+      reading.folded.clear();  // it names tensors of the graph before
+    }
+    return at_every_length(file, std::move(readings));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
   ReadOptions fixed = options;
   fixed.ranges.clear();
@@ -455,7 +496,6 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
   std::vector<int64_t> largest;
   for (const Length& length : lengths) largest.push_back(length.largest);
   std::vector<Reading> readings = {{fixed, largest, ""}};
-  std::vector<LengthAxes> input_axes;
   const auto read = [&](Reading& reading) {
     Reader reader(path, reading.options);
     try {
@@ -466,7 +506,8 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
     }
     reading.trips = reader.trips();
     reading.folded = std::move(reader.folded());
-    if (reading.where.empty()) input_axes = reader.input_axes(reading.graph, lengths, options.batches.has_value());
+    reading.graph.input_axes = reader.input_axes(reading.graph, lengths, options.batches.has_value());
+    reading.graph.lengths = lengths;
     return reader.own_batch();
   };
   const bool has_own_batch = read(readings[0]) != 0;
@@ -479,16 +520,16 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
       read(readings.emplace_back(std::move(other)));
     }
   }
+  std::vector<Reading> written_out;  // with all steps of the loops
   while (open_loops(readings)) {
+    if (written_out.empty()) written_out = readings;
     for (Reading& reading : readings) read(reading);
   }
-  readings[0].graph.input_axes = std::move(input_axes);
-  readings[0].graph.lengths = lengths;
-  std::vector<Probe> probes;
-  for (Reading& reading : readings) probes.push_back({reading.values, std::move(reading.graph), std::move(reading.folded)});
-  Probe own = std::move(probes.front());
-  probes.erase(probes.begin());
-  Graph graph = with_lengths(file_text(path), std::move(own), std::move(probes));
+  const std::string file = file_text(path);
+  Graph graph = at_every_length(file, std::move(readings));
+  if (!written_out.empty() && options.lift) {
+    if (std::optional<Graph> with_cells = lifted(file, options.lift, std::move(written_out))) graph = *std::move(with_cells);
+  }
   if (options.load_weights) verify(graph);
   return graph;
 }

@@ -2,6 +2,7 @@
 // operator, the attribute or tensor, what was found and what is supported.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,7 +24,9 @@ struct ReadOptions {
   std::map<std::string, DimRange> ranges = {};     // --dim N=1:512: dimensions that each run gives (lengths.h)
   std::optional<DimRange> batches = {};            // --batch 1:8
   std::map<std::string, int64_t> open_trips = {};  // Builder::open_trips
-  bool keeps_copies = false;                       // a Slice of all elements and the like stay, so that graphs of several lengths are alike
+  // What makes recurrent networks of their steps, for those of as many steps as a length says; without, they are loops of run time.
+  std::function<Graph(Graph)> lift = {};
+  bool keeps_copies = false;  // a Slice of all elements and the like stay, so that graphs of several lengths are alike
 };
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.

@@ -308,6 +308,22 @@ def scans():
             Case("Scan without a state", [n("Scan", "x", "y", body=stepless, num_scan_inputs=1, scan_input_axes=[1])], {"x": [3, "L"]}, ["y"], [])]
 
 
+def written_out():
+    """Recurrent networks step by step, which become rOperators."""
+    gates = [n("MatMul", "xi w", "gx"), n("MatMul", "h r", "gh"), n("Add", "gx gh", "g0"), n("Add", "g0 b", "g"), n("Split", "g", "g1 g2 g3 g4", axis=1), n("Sigmoid", "g1", "si"), n("Sigmoid", "g2", "so"), n("Sigmoid", "g3", "sf"), n("Tanh", "g4", "tg"),
+             n("Mul", "sf k", "kept"), n("Mul", "si tg", "new"), n("Add", "kept new", "k_next"), n("Tanh", "k_next", "tk"), n("Mul", "so tk", "h_next"), n("Identity", "h_next", "out")]
+    weights = [weight("w", 8, 32), weight("r", 8, 32), m.constant("b", RNG.standard_normal(32))]
+    plain = [n("MatMul", "xi w", "gx"), n("MatMul", "h r", "gh"), n("Add", "gx gh", "g"), n("Tanh", "g", "h_next"), n("Identity", "h_next", "out")]
+    loop = step([n("Gather", "x i", "xi"), *gates, n("Identity", "c", "go")], ["h", "k"], ["h_next", "k_next", "out"], weights)
+    back = graph(gates, ["h", "k", "xi"], ["h_next", "k_next", "out"], weights)
+    scan = graph(plain, ["h", "xi"], ["h_next", "out"], [weight("w", 8, 8), weight("r", 8, 8)])
+    backwards = {"num_scan_inputs": 1, "scan_input_directions": [1], "scan_output_directions": [1]}
+    return [Case("LSTM as Loop", [*SHAPE, n("Loop", "length yes h0 k0", "h k ys", body=loop)], {"x": ["L", 2, 8], "h0": [2, 8], "k0": [2, 8]}, ["h", "k", "ys"], LOOP_CONSTANTS),
+            Case("LSTM as Scan", [n("Scan", "h0 k0 x", "h k ys", body=back, **backwards)], {"h0": ["B", 8], "k0": ["B", 8], "x": ["S", "B", 8]}, ["h", "k", "ys"], []),
+            Case("layers of Scan", [n("Scan", "h0 x", "h1 y1", body=scan, num_scan_inputs=1), n("Scan", "h0 y1", "h2 y2", body=scan, **backwards), n("Add", "y1 y2", "y")], {"h0": [2, 8], "x": ["L", 2, 8]}, ["h1", "h2", "y"], [])]
+
+
+WRITTEN_OUT = written_out()
 LOOPS = [*loops(), *counted_loops(), *scans()]
 ALL = [encoder(), decoder(), cross(), *windows(), *reductions(), *along(), *moved(), *recurrents()]
 
@@ -386,6 +402,16 @@ def test_loops_at_every_length(tamp):
     for seed, (vdevice, precision, first, count) in enumerate([("cpu", "fp32", 0, 3), ("h200", "tf32", 2, 2)]):
         program, rng = Program(tamp, LOOPS, vdevice, precision), np.random.default_rng(seed)
         for at in list(places(rng))[first : first + count]:
+            program.check(at, rng)
+
+
+def test_recurrent_networks_step_by_step(tamp):
+    """They are recurrent rOperators and no loops, as where the number of steps is known."""
+    for seed, (vdevice, precision) in enumerate([("cpu", "fp32"), ("h200", "tf32")]):
+        program, rng = Program(tamp, WRITTEN_OUT, vdevice, precision), np.random.default_rng(seed)
+        text = (tamp.folder / "made" / "many.cu").read_text()
+        assert "recurrent" in text and " enter(" not in text and "matmul" not in text, vdevice
+        for at in list(places(rng))[:3]:
             program.check(at, rng)
 
 
