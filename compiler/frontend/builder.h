@@ -30,6 +30,20 @@ class Builder {
   ModelWords words;
   // Sequences of tensors, which exist at import alone: a constant that nobody reads stands for one wherever a value has a TensorId.
   std::map<TensorId, std::vector<TensorId>> sequences;
+  // Where a sequence's elements lie in one tensor along `axis`, too. Of those that a loop of run time has made, `is_whole`, this counts:
+  // the list has as many elements as the loop has iterations at this length.
+  struct Stacked {
+    TensorId tensor;
+    int64_t axis = 0;
+    bool is_whole = false;
+  };
+  std::map<TensorId, Stacked> stacked;
+  // What an iteration of a loop of run time has put into sequences that grow from iteration to iteration.
+  struct Put {
+    TensorId tensor;
+    bool is_in_front = false;
+  };
+  std::map<TensorId, std::vector<Put>> growing;
   std::vector<TensorId> open_loops;  // the conditions of the loops of run time whose bodies are being imported, outermost first
   int64_t loops = 0;                 // of run time, so far
   // Iterations of Loops and Scans that are known at import, by the node's name and in order; kUnknownTrips where only a loop of run time

@@ -47,6 +47,33 @@ Ints part_lengths(NodeImport& n, int64_t extent) {
   return lengths;
 }
 
+// Into a sequence that grows.
+void put(NodeImport& n) {
+  expect_tensor(n, 1);
+  const bool is_in_front = n.has(2);
+  if (is_in_front && (!n.is_constant(n.in(2)) || n.number(2, "position") != 0))
+    throw n.refuse("puts a tensor into the middle of a sequence that grows in a loop of run time, supported: at one of its ends");
+  std::vector<Builder::Put> all = n.builder().growing.at(n.in(0));
+  all.push_back({n.in(1), is_in_front});
+  const TensorId made = n.sequence({});
+  n.builder().growing[made] = std::move(all);
+  n.result(0, made);
+}
+
+// The elements of a sequence side by side where they lie in one tensor: along a dimension of their own, or along one that they have.
+TensorId joined(NodeImport& n, const Builder::Stacked& stacked, int64_t axis, bool is_new) {
+  Ints perm = range(0, n.rank(stacked.tensor));
+  perm.erase(perm.begin() + stacked.axis);
+  perm.insert(perm.begin() + axis, stacked.axis);
+  const TensorId all = stacked.axis == axis ? stacked.tensor : n.add(Transpose{perm}, {stacked.tensor});
+  if (is_new) return all;
+  Shape shape = n.shape(all);
+  const auto d = static_cast<size_t>(axis);
+  shape[d + 1] *= shape[d];
+  shape.erase(shape.begin() + axis);
+  return n.reshape(all, shape);
+}
+
 }  // namespace
 
 void import_sequence_construct(NodeImport& n) {
@@ -69,11 +96,15 @@ void import_sequence_empty(NodeImport& n) {
 void import_sequence_at(NodeImport& n) {
   n.expect_counts(2, 2);
   const std::vector<TensorId>& elements = n.elements(0);
+  const auto stacked = n.builder().stacked.find(n.in(0));
+  if (stacked != n.builder().stacked.end() && !n.is_constant(n.in(1)) && element_count(n.shape(n.in(1))) == 1)
+    return n.result(0, n.add(Gather{stacked->second.axis}, {stacked->second.tensor, n.reshape(n.in(1), {})}));
   n.result(0, elements[position(n, 1, elements.size(), /*with_end=*/false)]);
 }
 
 void import_sequence_insert(NodeImport& n) {
   n.expect_counts(2, 3);
+  if (n.builder().growing.contains(n.in(0))) return put(n);
   std::vector<TensorId> elements = n.elements(0);
   expect_tensor(n, 1);
   if (!elements.empty()) n.expect_same_dtype({elements[0], n.in(1)});
@@ -105,6 +136,8 @@ void import_concat_from_sequence(NodeImport& n) {
   const std::optional<int64_t> given = n.find_int("axis");
   if (!given) throw n.bad("attribute 'axis' is missing");
   const int64_t axis = n.axis(*given, n.rank(parts[0]) + (is_new ? 1 : 0), "attribute 'axis'");
+  const auto stacked = n.builder().stacked.find(n.in(0));
+  if (stacked != n.builder().stacked.end() && stacked->second.is_whole) return n.result(0, joined(n, stacked->second, axis, is_new));
   if (is_new) {
     Shape shape = n.shape(parts[0]);
     for (const TensorId part : parts) {
@@ -135,7 +168,9 @@ void import_split_to_sequence(NodeImport& n) {
     parts.push_back(n.reshape(part, shape));
     start += length;
   }
-  n.result(0, n.sequence(std::move(parts)));
+  const TensorId made = n.sequence(std::move(parts));
+  if (!keeps_axis) n.builder().stacked[made] = {x, axis};
+  n.result(0, made);
 }
 
 // The body's results for each element of the first sequence are the elements of the sequences that come out. Further sequences go along

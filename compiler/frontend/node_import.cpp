@@ -86,6 +86,8 @@ std::optional<Builder::Padded> NodeImport::padding(TensorId id) const {
 }
 
 const std::vector<TensorId>& NodeImport::elements(size_t i) const {
+  if (builder_.growing.contains(in(i)))
+    throw refuse("input {} is a sequence that grows in a loop of run time, supported: SequenceInsert at one of its ends", i);
   const auto found = builder_.sequences.find(in(i));
   if (found == builder_.sequences.end()) throw bad("input {} is a tensor, expected a sequence", i);
   return found->second;
@@ -278,6 +280,12 @@ TensorId NodeImport::expand(TensorId id, const Shape& to) {
 }
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
+
+TensorId NodeImport::growing() {
+  const TensorId id = sequence({});
+  builder_.growing[id];
+  return id;
+}
 
 TensorId NodeImport::kept(TensorId constant) {
   return builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {constant}, name_, own_name(), context_.where, /*folds=*/false});

@@ -127,6 +127,7 @@ class NodeImport {
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
   TensorId sequence(std::vector<TensorId> elements);
+  TensorId growing();                    // a sequence in a loop of run time (Builder::growing)
   TensorId constant_f32(float value);    // a scalar
   TensorId constant_f64(double value);   // a scalar
   TensorId constant_bool(bool value);    // a scalar

@@ -197,7 +197,7 @@ std::vector<OpRow> make_table() {
       {"RoiAlign", {10, 16, 22}, import_roi_align, ""},
       {"RotaryEmbedding", {23}, import_rotary_embedding, ""},
       {"STFT", {17}, import_stft, "frame_step and frame_length must be constants"},
-      {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
+      {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled where it goes along no length"},
       {"Scatter", {9, 11}, import_scatter_elements, ""},
       {"ScatterElements", {11, 13, 16, 18}, import_scatter_elements, ""},
       {"ScatterND", {11, 13, 16, 18}, import_scatter_nd, ""},

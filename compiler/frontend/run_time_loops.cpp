@@ -159,6 +159,24 @@ void stack(NodeImport& n, RunTimeLoop& loop, TensorId piece, int64_t given_axis,
   loop.set_next(loop.last(), n.elementwise(ElementwiseOp::where, {here, n.reshape(piece, one), all}));
 }
 
+// What an iteration puts into carried sequence `k`.
+Builder::Put put_by(NodeImport& n, size_t k, TensorId id) {
+  const auto found = n.builder().growing.find(id);
+  if (found == n.builder().growing.end() || found->second.size() != 1)
+    throw n.refuse("carried value {} is a sequence that does not grow by one tensor in each iteration, which is a loop of run time", k);
+  return found->second[0];
+}
+
+// The parts of a stack.
+TensorId sequence_of(NodeImport& n, TensorId all) {
+  Ids parts;
+  const Shape shape = n.shape(all), one(shape.begin() + 1, shape.end());
+  for (int64_t e = 0; e < shape[0]; ++e) parts.push_back(n.reshape(n.slice_axis(all, 0, e, 1), one));
+  const TensorId made = n.sequence(std::move(parts));
+  n.builder().stacked[made] = {all, 0, /*is_whole=*/true};
+  return made;
+}
+
 bool holds_always(const NodeImport& n, TensorId id) { return n.is_constant(id) && n.value(id).data->front() != std::byte{0}; }
 
 }  // namespace
@@ -242,7 +260,12 @@ void import_run_time_loop(NodeImport& n) {
   RunTimeLoop loop(n, goes_on(zero, condition_of(n.has(1) ? n.in(1) : TensorId())));
   const TensorId i = loop.value(zero);
   Ids operands = {i, n.constant_bool(true)};
-  for (size_t k = 0; k < carried; ++k) operands.push_back(loop.value(plain(n, n.in(2 + k), fmt::format("carried value {}", k))));
+  std::vector<size_t> places;  // of carried values among the loop's
+  for (size_t k = 0; k < carried; ++k) {
+    const bool grows = is_counted && n.is_sequence(n.in(2 + k)) && n.elements(2 + k).empty();
+    operands.push_back(grows ? n.growing() : loop.value(plain(n, n.in(2 + k), fmt::format("carried value {}", k))));
+    places.push_back(loop.last());
+  }
   const Ids made = n.run_body("body", operands);
   if (made.size() < 1 + carried)
     throw n.bad(fmt::format("attribute 'body' has {} outputs, expected at least {}", made.size(), 1 + carried));
@@ -252,11 +275,19 @@ void import_run_time_loop(NodeImport& n) {
   loop.set_next(0, goes_on(next_i, condition_of(made[0])));
   loop.set_next(1, next_i);
   for (size_t k = 0; k < carried; ++k) {
+    if (n.builder().growing.contains(operands[2 + k])) {
+      const Builder::Put put = put_by(n, k, made[1 + k]);
+      const TensorId from_end =
+          put.is_in_front ? n.elementwise(ElementwiseOp::sub, {n.elementwise(ElementwiseOp::sub, {trips, n.constant_i64(1)}), i}) : i;
+      stack(n, loop, put.tensor, 0, most, from_end);
+      places[k] = loop.last();
+      continue;
+    }
     const TensorId after = plain(n, made[1 + k], fmt::format("carried value {}", k));
     expect_same(n, k, operands[2 + k], after);
-    loop.set_next(2 + k, after);
+    loop.set_next(places[k], after);
   }
-  std::vector<size_t> scans;
+  std::vector<std::pair<size_t, size_t>> scans;  // results, and where they are among the loop's values
   for (size_t k = carried; k < n.output_count(); ++k) {
     if (!n.wants(k)) continue;
     const TensorId piece = plain(n, made[1 + k], fmt::format("scan output {}", k));
@@ -267,18 +298,19 @@ void import_run_time_loop(NodeImport& n) {
                       k));
     }
     stack(n, loop, piece, 0, most, i);
-    scans.push_back(k);
+    scans.emplace_back(k, loop.last());
   }
   loop.close();
   const Ids results = loop.results();
-  for (size_t k = 0; k < carried; ++k) n.result(k, results[2 + k]);
+  for (size_t k = 0; k < carried; ++k)
+    n.result(k, n.builder().growing.contains(operands[2 + k]) ? sequence_of(n, results[places[k]]) : results[places[k]]);
   // With as many iterations as the length says the results are whole.
   const bool is_whole = open && counts && (!has_condition || (holds_always(n, n.in(1)) && holds_always(n, made[0])));
-  for (size_t s = 0; s < scans.size(); ++s) {
+  for (const auto& [k, place] : scans) {
     if (is_whole)
-      n.result(scans[s], results[2 + carried + s]);
+      n.result(k, results[place]);
     else
-      n.padded_result(scans[s], results[2 + carried + s], n.reshape(results[1], {1}), 0);
+      n.padded_result(k, results[place], n.reshape(results[1], {1}), 0);
   }
 }
 

@@ -284,11 +284,19 @@ def counted_loops():
                   cell_weights(prefix="in_"))
     outer = step([n("Gather", "x i", "row"), n("Shape", "row", "across"), n("Gather", "across zero", "width", axis=0), n("Loop", "width  h", "h_next pieces", body=inner), n("Identity", "c", "go")], ["h"], ["h_next", "pieces"])
     early = step([n("Gather", "x i", "xi"), *cell("xi"), n("ReduceMax", "h_next", "most", keepdims=0), n("Less", "most limit", "go")], ["h"], ["h_next"], [*cell_weights(), m.constant("limit", 0.3)])
+    # As torch scripts it: lists of tensors, of which one grows at its end, the other one in front.
+    lists = step([n("SequenceAt", "xs i", "xi"), *cell("xi"), n("SequenceInsert", "hs h_next", "hs_next"), n("SequenceInsert", "back h_next zero", "back_next"), n("Identity", "c", "go")], [], [], cell_weights())
+    for ports, names in ((lists.input, ("hs", "back", "h")), (lists.output, ("hs_next", "back_next", "h_next"))):
+        ports.extend([*(helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None) for name in names[:2]), helper.make_tensor_value_info(names[2], TensorProto.FLOAT, None)])
+    listed = [n("SplitToSequence", "x", "xs", axis=1, keepdims=0), n("SequenceLength", "xs", "length"), n("SequenceEmpty", "", "none"), n("Loop", "length yes none none h0", "hs back h", body=lists), n("ConcatFromSequence", "hs", "ys", axis=1, new_axis=1),
+              n("ConcatFromSequence", "back", "zs", axis=-1), n("SequenceAt", "hs minus", "y")]
+    listed[2].ClearField("input")
     then, other = graph([n("Loop", "length yes h0", "t ts", body=pieces)], [], ["ts"]), graph([n("Neg", "x", "e")], [], ["e"])
     return [Case("RNN as Loop", [*SHAPE, n("Loop", "length yes h0", "h ys", body=pieces), n("MatMul", "ys v", "z")], states, ["h", "ys", "z"], [*LOOP_CONSTANTS, weight("v", 8, 5)]),
             Case("RNN as a while loop", [*SHAPE, n("Sub", "length one", "last"), n("Loop", "many yes last h0", "end h ys", body=timed)], states, ["h", "ys"], LOOP_CONSTANTS),
             Case("RNN from the second on", [*SHAPE, n("Sub", "length one", "others"), n("Gather", "x zero", "h0", axis=0), n("Loop", "others  h0", "h", body=rest)], {"x": ["L", 3, 8]}, ["h"], LOOP_CONSTANTS),
             Case("loops along both", [*SHAPE, n("Loop", "length  h0", "h ys", body=outer)], {"x": ["L", "K", 3, 8], "h0": [3, 8]}, ["h", "ys"], LOOP_CONSTANTS),
+            Case("RNN of lists", listed, {"x": [3, "L", 8], "h0": [3, 8]}, ["h", "ys", "zs", "y"], [*LOOP_CONSTANTS, m.ints("minus", -1)]),
             Case("RNN that stops", [*SHAPE, n("Loop", "length yes h0", "h", body=early)], states, ["h"], LOOP_CONSTANTS),
             Case("RNN in a branch", [*SHAPE, n("If", "c", "y", then_branch=then, else_branch=other)], {**states, "c": ([], np.bool_, 0, 1)}, ["y"], LOOP_CONSTANTS)]
 
