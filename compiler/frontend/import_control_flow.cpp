@@ -136,12 +136,12 @@ void import_loop(NodeImport& n) {
   TensorId condition = has_condition ? n.in(1) : n.constant_bool(true);
   std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
 
-  // Of any number of iterations, conditions that are known must tell how many there are: where that depends on a length, or to stack
-  // pieces.
+  // Of any number of iterations, conditions that are known must tell how many there are, if half of the limit has room for them: where that
+  // depends on a length, or to stack pieces.
   const bool is_counted = trips >= std::numeric_limits<int32_t>::max() && (n.keeps_copies() || !stacks.empty());
   int64_t i = 0;
   for (; static_cast<double>(i) < trips; ++i) {
-    const double most = is_counted ? static_cast<double>(i) : trips;
+    const double most = is_counted ? 2.0 * static_cast<double>(i + 1) : trips;
     const bool is_too_long = i > 0 && std::isfinite(trips) && most * static_cast<double>(n.body_size("body")) > kMaxUnrolledNodes;
     if (!n.is_constant(condition) || is_too_long) {
       n.builder().graph.rops.resize(rops_before);

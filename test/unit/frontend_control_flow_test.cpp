@@ -166,6 +166,28 @@ TEST_CASE("a Loop that is too long to be written out runs as one") {
   CHECK(has_loops(graph));
 }
 
+TEST_CASE("a Loop of any number of iterations whose condition counts has as many pieces") {
+  Model body;
+  body.input("i", {}, onnx::TensorProto::INT64).input("cond", {}, kBool).input("h", {2});
+  body.constant(scalar("most", 6)).node("Less", {"i", "most"}, {"more"}).node("Neg", {"h"}, {"next"}).node("Identity", {"next"}, {"piece"});
+  body.output("more").output("next").output("piece");
+  const Graph graph = loop_of(body, int64_t{1} << 62).read();
+  CHECK(!has_loops(graph));
+  CHECK(graph.tensor(graph.outputs[1]).shape == Shape{7, 2});
+}
+
+TEST_CASE("a Scan that is too long to be written out runs as a loop") {
+  Model body;
+  body.input("h", {2}).input("x", {2}).node("Add", {"h", "x"}, {"next"}).node("Identity", {"next"}, {"piece"});
+  body.output("next").output("piece");
+  Model scan;
+  scan.input("h0", {2}).input("xs", {60'000, 2}).output("y").output("ys");
+  scan.node("Scan", {"h0", "xs"}, {"y", "ys"}, {attribute("num_scan_inputs", int64_t{1}), attribute("body", body.proto.graph())});
+  const Graph graph = scan.read();
+  CHECK(has_loops(graph));
+  CHECK(graph.tensor(graph.outputs[1]).shape == Shape{60'000, 2});
+}
+
 TEST_CASE("loops of run time that change shapes, or never end, are refused") {
   Model trips = loop_of(adding_body(), 3);
   trips.input("n", {}, onnx::TensorProto::INT64);
