@@ -132,11 +132,22 @@ def nested():
     return m.model([node("Loop", ["n", "", "w0"], ["y"], body=steps)], [m.value("n", [], I64), m.value("w0", [16])], [m.value("y", [16])])
 
 
-def check(tamp, made, *cases):
+def stops(rng):
+    """As many steps as there are rows of x, or until a state is near 1; all states."""
+    steps = body([node("Gather", ["x", "i"], ["xi"]), node("MatMul", ["h", "u"], ["hu"]), node("Add", ["xi", "hu"], ["s"]), node("Tanh", ["s"], ["h_next"]),
+                  node("ReduceMax", ["h_next"], ["most"], keepdims=0), node("Less", ["most", "limit"], ["go"]), node("Identity", ["h_next"], ["out"])],
+                 [m.value("h", [1, WIDTH])], [m.value("h_next", [1, WIDTH]), m.value("out", [1, WIDTH])],
+                 [m.constant("u", weights(rng, WIDTH, WIDTH)), m.constant("limit", 0.99)])
+    nodes = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "first"], ["rows"]), node("Loop", ["rows", "yes", "h0"], ["y", "all"], body=steps)]
+    return m.model(nodes, [m.value("x", ["rows", 1, WIDTH]), m.value("h0", [1, WIDTH])], [m.value("y", [1, WIDTH]), m.value("all", ["n", 1, WIDTH])],
+                   [m.ints("first", 0), m.constant("yes", True, np.bool_)])
+
+
+def check(tamp, made, *cases, options=()):
     """Runs every case three times; its results must be ONNX Runtime's."""
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     for inputs in cases:
-        found = valid_outputs(tamp, made, inputs, "--repeat", 3)
+        found = valid_outputs(tamp, made, inputs, "--repeat", 3, *options)
         for name, wanted in zip((port.name for port in made.graph.output), session.run(None, inputs)):
             assert found[name].shape == wanted.shape, (name, found[name].shape, wanted.shape)
             np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -165,6 +176,14 @@ def test_length_of_run_time(tamp):
     made = recurrent(rng)
     x, h0 = rng.standard_normal([30, 1, WIDTH]).astype(np.float32), rng.standard_normal([1, WIDTH]).astype(np.float32)
     check(tamp, made, *({"x": x, "length": np.array(length), "h0": h0} for length in (0, 1, 30)))
+
+
+def test_a_loop_that_may_end_before_its_length(tamp):
+    rng = np.random.default_rng(7)
+    made, h0 = stops(rng), np.zeros([1, WIDTH], np.float32)
+    x = rng.standard_normal([12, 1, WIDTH]).astype(np.float32) / 4
+    x[8] *= 20
+    check(tamp, made, *({"x": x[:rows], "h0": h0} for rows in (1, 7, 12)), options=["--dim", "rows=1:20"])
 
 
 def test_values_that_change_places(tamp):
