@@ -314,7 +314,11 @@ void import_scatter_nd(NodeImport& n) {
     place = plus(n, place, n.elementwise(ElementwiseOp::where, {is_inside, times(n, counted, steps[d]), n.constant_i64(rows)}));
   }
   if (is_valid.valid()) place = n.elementwise(ElementwiseOp::where, {is_valid, place, n.constant_i64(rows)});
-  const Scattering scattering{n.reshape(x, {rows, width}), n.reshape(place, {count, 1}), n.reshape(updates, {count, width}), 0, kind};
+  // Rows of one dimension stay apart in the others, which may be those of a cache in another order (passes/turn_scatters).
+  const Shape row = coordinates == 1 ? part_of(shape, 1, shape.size()) : Shape{width};
+  const Shape ones = coordinates == 1 ? Shape(row.size(), 1) : Shape{1};
+  const Scattering scattering{n.reshape(x, joined({rows}, row)), n.reshape(place, joined({count}, ones)),
+                              n.reshape(updates, joined({count}, row)), 0, kind};
   n.result(0, n.reshape(scattered(n, scattering, /*rows=*/true), shape));
 }
 

@@ -190,10 +190,20 @@ void RopLengths::apply(const GridSample&) {
   result(0, axes);
 }
 
+// What lies behind an end is put nowhere: its numbers are behind the last element of x.
 void RopLengths::apply(const Scatter& op) {
-  LengthAxes axes = axes_of(0);
-  if (extent_at(axes, static_cast<size_t>(op.axis)) || !axes_of(1).empty() || !axes_of(2).empty())
-    throw Mixes{"scatters along, or by numbers along, a length of run time"};
+  const auto along = static_cast<size_t>(op.axis);
+  const LengthAxes axes = axes_of(0);
+  if (extent_at(axes, along))
+    throw Mixes{fmt::format("scatters along dimension {} of {}, which ends at a length of run time", along, name(0))};
+  LengthAxes ends = axes_of(2);
+  for (const LengthAxis& axis : axes_of(1)) add(ends, static_cast<size_t>(axis.dim), axis.extent);
+  for (const LengthAxis& axis : ends) {
+    const auto d = static_cast<size_t>(axis.dim);
+    const auto of_x = extent_at(axes, d);
+    if (of_x && *of_x != axis.extent) throw Mixes{fmt::format("has updates that end dimension {} at another length than {}", d, name(0))};
+    if (!of_x) mask(1, d, axis.extent, static_cast<double>(shape(0)[along]));
+  }
   result(0, axes);
 }
 

@@ -31,6 +31,7 @@
 #include "compiler/passes/tidy/remove_identities.h"
 #include "compiler/passes/tidy/shrink_biases.h"
 #include "compiler/passes/tidy/slice_gathers.h"
+#include "compiler/passes/tidy/turn_scatters.h"
 #include "compiler/passes/tidy/widen_halves.h"
 #include "compiler/passes/views/channels_stay_last.h"
 #include "compiler/passes/views/join_slices.h"
@@ -63,6 +64,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"remove_identities", remove_identities},  // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},        // the patterns below ask for constant operands
       {"slice_gathers", slice_gathers},          // behind fold_constants, which may make its indices constant
+      {"turn_scatters", turn_scatters},          // before the passes that see a cache's readers
       {"fold_batch_norm", fold_batch_norm},      // before canonicalise: it still sees the bias as an operand
 
       // recognise: one rOperator for what exporters write as several.

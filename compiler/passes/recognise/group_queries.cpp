@@ -63,12 +63,18 @@ class QueryGrouper {
   std::optional<RepeatedHeads> repeated_by(TensorId id, size_t rank) const {
     RepeatedHeads found;
     if (graph_.tensor(id).shape.size() != rank) return std::nullopt;
-    for (; const ROperator* maker = maker_of(graph_, uses_, id); found.turned = !found.turned) {
-      const auto* turn = std::get_if<Transpose>(&maker->attrs);
-      if (!turn || turn->perm != swapped(rank, rank - 2)) break;
+    for (const ROperator* maker = maker_of(graph_, uses_, id); maker; maker = maker_of(graph_, uses_, id)) {
+      const size_t own = graph_.tensor(id).shape.size();
+      const auto* const turn = std::get_if<Transpose>(&maker->attrs);
+      if (turn && own > 1 && turn->perm == swapped(own, own - 2))
+        found.turned = !found.turned;
+      else if (!adds_ones(*maker))
+        break;
       id = maker->inputs[0];
     }
-    const Shape& shape = graph_.tensor(id).shape;
+    Shape shape = without_front(graph_.tensor(id).shape);
+    if (shape.size() > rank) return std::nullopt;
+    shape.insert(shape.begin(), rank - shape.size(), 1);
     if (const std::optional<TensorId> source = repeated_from(id)) {
       const Shape& from = graph_.tensor(*source).shape;
       if (from.size() != rank || from[rank - 1] != shape[rank - 1] || from[rank - 2] != shape[rank - 2]) return std::nullopt;
@@ -87,6 +93,16 @@ class QueryGrouper {
     if (graph_.tensor(maker->inputs[0]).shape != grouped || divided_heads(shape, *found.groups) != grouped) return std::nullopt;
     found.source = *source;
     return found;
+  }
+
+  static Shape without_front(Shape shape) {
+    while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
+    return shape;
+  }
+  // Whether it is a Reshape that changes nothing but how many dimensions of one element are in front.
+  bool adds_ones(const ROperator& rop) const {
+    return std::holds_alternative<Reshape>(rop.attrs) &&
+           without_front(graph_.tensor(rop.inputs[0]).shape) == without_front(graph_.tensor(rop.outputs[0]).shape);
   }
 
   // What the tensor repeats along some dimensions and does not change otherwise.

@@ -10,8 +10,9 @@ namespace tamp::passes {
 //
 // Grouped-query attention: several heads of queries share one head of keys and values, here k and v of shape [1,3,1,7,8]. Exporters repeat
 // keys and values for each head of queries, which copies all of them. Attention and MatMul broadcast instead, over a dimension of its own
-// for the heads of a group; that dimension is a view of the queries, and of the result. Keys may be transposed in between, and a single
-// head of keys is broadcast as it is. Goes behind recognise_attention, which looks for products and sums of one shape.
+// for the heads of a group; that dimension is a view of the queries, and of the result. Keys may be transposed in between, and the batch
+// of one may be left out there; a single head of keys is broadcast as it is. Goes behind recognise_attention, which looks for products and
+// sums of one shape.
 Graph group_queries(Graph graph);
 
 }  // namespace tamp::passes
