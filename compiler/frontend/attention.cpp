@@ -79,7 +79,11 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
   }
   parts.biased = mask.bias.valid() ? n.elementwise(ElementwiseOp::add, {parts.capped, mask.bias}) : parts.capped;
   const DType softmax_type = options.softmax_type.value_or(dtype);
-  parts.weights = n.cast(n.add(Softmax{3, 3, /*log=*/false}, {n.cast(parts.biased, softmax_type)}), dtype);
+  TensorId scored = parts.biased;
+  const Shape shape = n.shape(scored);
+  if (options.sink.valid()) scored = n.add(Concat{3}, {n.expand(options.sink, {shape[0], shape[1], shape[2], 1}), scored});
+  parts.weights = n.cast(n.add(Softmax{3, 3, /*log=*/false}, {n.cast(scored, softmax_type)}), dtype);
+  if (options.sink.valid()) parts.weights = n.slice_axis(parts.weights, 3, 1, shape[3]);
   if (mask.kept.valid()) parts.weights = n.elementwise(ElementwiseOp::where, {mask.kept, parts.weights, scalar_of(n, 0, dtype)});
   parts.y = n.add(MatMul{}, {parts.weights, repeated(n.cast(v, dtype), values), TensorId()});
   return parts;

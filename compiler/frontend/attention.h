@@ -19,6 +19,7 @@ struct AttentionMask {
 struct AttentionOptions {
   double scale = 1;                     // rounded to f32 unless scores are f64
   float softcap = 0;                    // 0: none
+  TensorId sink{};                      // a score more for each row, whose value is 0; broadcasts to [B,N,queries,1]
   std::optional<DType> softmax_type{};  // none: the type of the scores
 };
 

@@ -283,10 +283,12 @@ class MsGroupQuery : MsHeads {
     read_heads();
     read_lengths();
     if (n_.attr_flag("do_rotary", false)) rotate();
+    n_.ignore("rotary_interleaved");  // of do_rotary
     const AttentionMask mask = near_keys();
     AttentionOptions options;
     options.scale = scale();
     options.softcap = n_.attr_float("softcap", 0);
+    options.sink = sink();
     n_.result(0, join_heads(n_, attend(n_, q_, k_, v_, options, mask).y));
     n_.result(1, k_);
     n_.result(2, v_);
@@ -296,10 +298,9 @@ class MsGroupQuery : MsHeads {
   enum Input : size_t { kQuery, kKey, kValue, kPastKey, kPastValue, kLengths, kTotal, kCosine, kSine, kPositions, kAttentionBias, kSink };
 
   void refuse_rest() {
-    for (size_t i = kSink; i < n_.input_count(); ++i) {
-      if (n_.has(i)) throw n_.refuse("input {} is given (head_sink, or scales of quantised keys), supported: without it", i);
+    for (size_t i = kSink + 1; i < n_.input_count(); ++i) {
+      if (n_.has(i)) throw n_.refuse("input {} is given (scales of quantised keys), supported: without it", i);
     }
-    if (n_.attr_int("smooth_softmax", 0) > 0) throw n_.refuse("attribute 'smooth_softmax' is 1, supported: 0");
     n_.attr_int("qk_output", 0);  // what output 3 would be
     for (const char* name : {"k_quant_type", "v_quant_type"}) {
       const std::string type = n_.attr_string(name, "NONE");
@@ -343,16 +344,28 @@ class MsGroupQuery : MsHeads {
     v_ = split_heads(n_, value, of_keys);
   }
 
+  // What takes part in the softmax of each head beside the keys' scores; smooth_softmax: a score of 0.
+  TensorId sink() {
+    const bool is_smooth = n_.attr_int("smooth_softmax", 0) > 0;
+    if (!n_.has(kSink)) return is_smooth ? scalar_of(n_, 0, n_.dtype(q_)) : TensorId();
+    n_.expect_float({n_.in(kQuery), n_.in(kSink)});
+    if (n_.shape(n_.in(kSink)) != Shape{heads()})
+      throw n_.bad("input head_sink has shape {}, expected {}", shape_text(n_.shape(n_.in(kSink))), shape_text({heads()}));
+    return n_.reshape(n_.in(kSink), {1, heads(), 1, 1});
+  }
+
   // Finds how many keys each sequence has before its queries, and how long the present is.
-  // A total length of run time is that of a cache: past and present are one buffer then, which has places for more keys than there are.
+  // A total length of run time is that of a cache: past and present are one buffer then, which has places for more keys than there are. So is
+  // a past that is as long as the total.
   void read_lengths() {
-    is_cache_ = !n_.is_constant(n_.in(kTotal));
-    const Ints total = is_cache_ ? Ints{queries()} : n_.ints(kTotal, "total_sequence_length");
+    const bool is_known = n_.is_constant(n_.in(kTotal));
+    const Ints total = is_known ? n_.ints(kTotal, "total_sequence_length") : Ints{queries()};
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
       throw n_.bad("input total_sequence_length is {}, expected one number of at least {}, the length of query", shape_text(total),
                    queries());
     past_ = past_keys(n_, kPastKey, kPastValue, k_, v_);
     present_ = std::max(past_, total[0]);
+    is_cache_ = !is_known || past_ >= total[0];
     is_prompt_ = total[0] == queries() && !is_cache_;
     if (is_cache_ && past_ < queries())
       throw n_.refuse(
@@ -366,6 +379,8 @@ class MsGroupQuery : MsHeads {
     const TensorId last = n_.reshape(n_.cast(given, DType::i64), {batch(), 1, 1, 1});
     before_ = is_prompt_ ? n_.constant_i64(Ints(static_cast<size_t>(batch()), 0), {batch(), 1, 1, 1})
                          : n_.elementwise(ElementwiseOp::sub, {last, whole(queries() - 1)});
+    // A first prompt may be shorter than its rows, whose rest is padding.
+    if (is_cache_) before_ = n_.elementwise(ElementwiseOp::max, {before_, whole(0)});
   }
 
   // [B,1,queries,1], where each query stands.

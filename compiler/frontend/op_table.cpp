@@ -56,7 +56,7 @@ void append_microsoft(std::vector<OpRow>& table) {
   row("FusedMatMul", import_fused_matmul, "without transBatchA and transBatchB");
   row("Gelu", import_ms_gelu);
   row("GroupQueryAttention", import_ms_group_query_attention,
-      "total_sequence_length of run time with a cache of constant size; without quantised keys, head_sink and smooth_softmax");
+      "total_sequence_length of run time with a cache of constant size; without quantised keys");
   row("LayerNormalization", import_layer_normalization);
   row("MultiHeadAttention", import_ms_multi_head_attention, "without past_sequence_length and cache_indirection; masks as of Attention");
   row("QuickGelu", import_quick_gelu);

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Decoders as users export them (decoders.py), on the stand-in: a prompt fills the caches, then come tokens and more prompts, in one program with the dimension seq; every step
+against ONNX Runtime. All decoders of a form are parts of one program, since most of a test's time is its compilation.
+
+    decoders_test.py TAMP [WORD...]
+"""
+import sys
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto
+
+import decoders
+import harness
+import many
+import models_test
+from decoders import PLACES
+
+LIMIT = {"fp32": 2e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 6e-2}
+STEPS = (7, 1, 1, 6, 1)  # rows: a prompt, tokens, another prompt, a token
+
+
+def merged(models):
+    """One model; all have the dimension seq."""
+    whole = many.merge([many.Part(name, made, []) for name, made in models.items()])
+    whole.ir_version = 10
+    for entry in (*whole.graph.input, *whole.graph.output):
+        for dim in entry.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = dim.dim_param.split("/")[-1]
+    return whole
+
+
+class Program:
+    """All the models in one program, and what they carry from run to run."""
+
+    def __init__(self, tamp, models, vdevice, precision, dim="seq=1,8", types=None):
+        self.folder, self.models, self.precision = tamp.folder, models, precision
+        (tamp.folder / "many.onnx").write_bytes(merged(models).SerializeToString())
+        tamp("compile", "many.onnx", "-o", "made", "--name", "many", "-q", "--vdevice", vdevice, "--precision", precision, "--dim", dim)
+        (tamp.folder / "main.cu").write_text(f'#define TAMP_LENGTHS\n#define TAMP_MODEL_HEADER "many.h"\n#define TAMP_MODEL many\n#include "made/many.cu"\n#include "{harness.ROOT}/runtime_stub/host/runner.cpp"\n')
+        build = ["g++", "-std=c++20", "-O0", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner",
+                 "-x", "c++", "main.cu", "-x", "none", "-lboost_context"]
+        if models_test.DEVICE == "cuda":  # gpu_test.py
+            build = ["nvcc", "-std=c++20", "-O1", "-arch=sm_90a", "-w", "-I", harness.ROOT, "-I", "made", "-o", "runner", "main.cu"]
+        done = many.call(build, tamp.folder, many.COMPILE_SECONDS)
+        assert done.returncode == 0, done.stderr[-2000:]
+        self.sessions = {name: onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]) for name, made in models.items()}
+
+    def outputs(self, rows):
+        """Name, type and shape of each output of each model."""
+        for name, session in self.sessions.items():
+            for entry in session.get_outputs():
+                yield name, entry.name, [rows if d == "seq" else d for d in entry.shape]
+
+    def run(self, feeds, rows):
+        words = ["./runner", "--weights", "made/many.weights", "--wait-budget", "3600", "--lengths", str(rows)]
+        for i, values in enumerate(feeds[name][entry.name] for name, made in self.models.items() for entry in made.graph.input):
+            (self.folder / f"in{i}").write_bytes(np.ascontiguousarray(values).tobytes())
+            words += ["--input", f"in{i}"]
+        outputs = list(self.outputs(rows))
+        for i in range(len(outputs)):
+            words += ["--output", f"out{i}"]
+        done = many.call(words, self.folder, many.RUN_SECONDS)
+        assert done.returncode == 0, f"{rows} rows: {done.returncode}: {done.stderr[-1000:]}"
+        found = {name: {} for name in self.models}
+        for i, (name, output, shape) in enumerate(outputs):
+            found[name][output] = np.frombuffer((self.folder / f"out{i}").read_bytes(), np.float32).reshape(shape)
+        return found
+
+    def check(self, steps=STEPS, start=0):
+        """From the first place, or behind `start` tokens. Caches begin as noise; what lies behind the tokens is in no answer, and stays."""
+        rng, at, problems = np.random.default_rng(1), start, []
+        caches = {name: decoders.carried(made, rng) for name, made in self.models.items()}
+        for rows in steps:
+            feeds = {name: decoders.feeds(made, at, rows, rng) | caches[name] for name, made in self.models.items()}
+            found = self.run(feeds, rows)
+            at += rows
+            for name, session in self.sessions.items():
+                wanted = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, feeds[name])))
+                for output, values in wanted.items():
+                    got = found[name][output]
+                    if output.startswith("present_"):
+                        past = output.replace("present", "past")
+                        valid = (slice(None),) * (values.ndim - 2) + (slice(at),)
+                        behind = (slice(None),) * (values.ndim - 2) + (slice(at, None),)
+                        if not np.array_equal(got[behind], feeds[name][past][behind]):
+                            problems.append(f"{name}: {output} of {rows} rows up to place {at} has other rows behind it than before")
+                        got, values = got[valid], values[valid]
+                        caches[name][past] = feeds[name][past].copy()
+                        caches[name][past][valid] = values
+                    error = np.linalg.norm((got - values).ravel()) / np.linalg.norm(values.ravel())
+                    if not error <= LIMIT[self.precision]:
+                        problems.append(f"{name}: {output} of {rows} rows up to place {at}: relative distance {error:.1e}")
+        assert not problems, "\n  ".join(["answers differ from ONNX Runtime's:", *problems])
+
+
+def all_of(form):
+    return {name: form(name) for name in decoders.FORMS if not (form is decoders.standard and decoders.FORMS[name].sinks)}
+
+
+def check_form(tamp, form, vdevice, precision):
+    program = Program(tamp, all_of(form), vdevice, precision)
+    program.check()
+    program.check((1,), PLACES - 1)
+
+
+def test_exports_of_torch(tamp):
+    check_form(tamp, decoders.exported, "cpu", "fp32")
+
+
+def test_exports_of_torch_for_h200(tamp):
+    check_form(tamp, decoders.exported, "h200", "fp16")
+
+
+def test_operators_of_onnx_24(tamp):
+    check_form(tamp, decoders.standard, "cpu", "fp32")
+
+
+def test_operators_of_onnx_24_for_h200(tamp):
+    check_form(tamp, decoders.standard, "h200", "bf16")
+
+
+def test_operators_of_genai(tamp):
+    check_form(tamp, decoders.genai, "cpu", "fp32")
+
+
+def test_operators_of_genai_for_h200(tamp):
+    check_form(tamp, decoders.genai, "h200", "tf32")
+
+
+if __name__ == "__main__":
+    onnxruntime.set_default_logger_severity(3)  # it says of each TensorScatter that it copies
+    sys.exit(harness.main(harness.tests_of(globals())))
