@@ -355,8 +355,8 @@ class MsGroupQuery : MsHeads {
   }
 
   // Finds how many keys each sequence has before its queries, and how long the present is.
-  // A total length of run time is that of a cache: past and present are one buffer then, which has places for more keys than there are. So is
-  // a past that is as long as the total.
+  // A total length of run time is that of a cache: past and present are one buffer then, which has places for more keys than there are. So
+  // is a past that is as long as the total.
   void read_lengths() {
     const bool is_known = n_.is_constant(n_.in(kTotal));
     const Ints total = is_known ? n_.ints(kTotal, "total_sequence_length") : Ints{queries()};

@@ -1,10 +1,10 @@
 """Decoders of two layers in the shapes that users have, tiny, with weights from seeds: tokens go in, caches of constant size go in and come out. Three forms:
 
-    exported(name)     as torch's dynamo exporter writes transformers' modules with a StaticCache; the graphs are files in decoders/, see export_decoders.py
+    exported(name)     as torch's dynamo exporter writes transformers' modules with a StaticCache; the graphs are files in decoders/, which its export.py writes
     standard(name)     ONNX 24: TensorScatter, Attention with nonpad_kv_seqlen, RotaryEmbedding, RMSNormalization
     genai(name)        what ONNX Runtime GenAI writes: GroupQueryAttention, SkipSimplifiedLayerNormalization, packed products
 
-All have the dimension `seq`; PLACES is what a cache holds. `feeds` makes what a run takes besides caches.
+All have the dimension `seq` and opset 24; PLACES is what a cache holds. `feeds` makes what a run takes besides caches.
 """
 import dataclasses
 import pathlib
@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import models as m
 
-PLACES, WORDS, MEMORY, POSITIONS = 24, 40, 10, 64
-LAYERS = 2
+PLACES, WORDS, MEMORY, POSITIONS = 48, 40, 10, 64
+LAYERS, OPSET = 2, 24
 FOLDER = pathlib.Path(__file__).parent / "decoders"
 
 
@@ -75,7 +75,8 @@ def exported(name):
     made = onnx.load(FOLDER / f"{name}.onnx")
     for tensor in made.graph.initializer:
         if not tensor.raw_data:
-            tensor.raw_data = weight_of(tensor.name, tuple(tensor.dims)).tobytes()
+            tensor.raw_data = weight_of(f"{name}.{tensor.name}", tuple(tensor.dims)).tobytes()
+    made.opset_import[0].version = OPSET  # written with 18, whose operators are the same
     return made
 
 
@@ -276,9 +277,13 @@ class Maker:
         if f.last_cap:
             y = self.add("Mul", self.add("Tanh", self.add("Div", y, self.constant("last_cap", f.last_cap))), "last_cap")
         self.give(y, "logits", [1, "seq", WORDS])
-        made = m.model(self.nodes, self.inputs, self.outputs, self.constants.values(), opset=21 if self.is_genai else 24, ir=10)
+        made = m.model(self.nodes, self.inputs, self.outputs, self.constants.values(), opset=OPSET, ir=11)
         made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         return made
+
+
+def exports():
+    return sorted(path.stem for path in FOLDER.glob("*.onnx"))
 
 
 def standard(name):

@@ -421,7 +421,7 @@ def group_query():
     calls = {
         "prompt": ms("q", "k", "v", "", "", "prompt_lengths", "prompt_total"),
         "rotated": ms("packed", "", "", "", "", "prompt_lengths", "prompt_total", "cos", "sin", do_rotary=1, local_window_size=3),
-        "next": ms("q2", "k2", "v2", "past_key", "past_value", "lengths", "total", "cos", "sin", do_rotary=1, rotary_interleaved=1),
+        "next": ms("q2", "k2", "v2", "past_key", "past_value", "lengths", "total", "cos", "sin", do_rotary=1, rotary_interleaved=1, smooth_softmax=1),
         "capped": ms("q2", "k2", "v2", "past_key", "past_value", "lengths", "total", softcap=2.0, scale=0.7, local_window_size=4),
     }
     outputs = []
@@ -1289,9 +1289,9 @@ def test_group_query_attention_with_a_cache(tamp):
 
 def test_group_query_attention_names_what_it_lacks(tamp):
     made = group_query()
-    made.graph.node[0].attribute.append(helper.make_attribute("smooth_softmax", 1))
+    made.graph.node[0].attribute.append(helper.make_attribute("kv_cache_bit_width", 8))
     (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
-    tamp("compile", "model.onnx", "-o", "out", code=2, says="attribute 'smooth_softmax' is 1, supported: 0")
+    tamp("compile", "model.onnx", "-o", "out", code=2, says="attribute 'kv_cache_bit_width' is not 0, supported: 0")
     made = cached_group_query()
     for node in made.graph.node[:1]:
         node.input[3:5] = ["", ""]
