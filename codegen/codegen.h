@@ -21,6 +21,7 @@ struct ModelOrigin {
   std::vector<std::string> frozen = {};  // inputs that were made constants
   int64_t batch = 0;                     // the batch that was asked for, or 0
   bool narrow_activations = true;        // CompileOptions'
+  std::string generation = {};           // of a program that makes tokens: what the user said of it, as JSON
 };
 
 // The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier. It gets "m_" in front where the

@@ -82,6 +82,15 @@ void emit_bodies(SourceWriter& w, const Plan& plan);                            
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_extents(SourceWriter& w, const Plan& plan);  // in programs with lengths of run time
 bool depends_on_lengths(const Plan& plan, size_t record);
+void emit_advances(SourceWriter& w, const Plan& plan);       // in programs that make tokens: what changes from run to run
+void emit_token_members(SourceWriter& w, const Plan& plan);  // members of a Veu
+std::vector<int64_t> held_inputs(const RProgram& program);   // inputs that nothing but the caller changes
+// Error (not supported) if a port that changes places with another is not among so many bases, which are those that can.
+void require_swaps(const Plan& plan, int64_t shared_bases);
+void emit_token_plan(SourceWriter& w, const Plan& plan);  // for the host
+void emit_token_functions(SourceWriter& w, const Plan& plan);
+void describe_tokens(SourceWriter& w, const Plan& plan);  // in the comment that heads NAME.h
+void declare_tokens(SourceWriter& w, const Plan& plan);
 const Guard* guard_of(const Plan& plan, size_t record);  // or null
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
 void emit_kernel(SourceWriter& w, const Plan& plan);         // with the switch

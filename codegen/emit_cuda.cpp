@@ -39,6 +39,7 @@ std::vector<std::string> device_roots(const Plan& plan) {
   if (has_clusters) roots.emplace_back("kernels/vdevice/cluster.cuh");
   if (has_extents) roots.emplace_back("kernels/vdevice/extents.cuh");
   roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");
+  if (plan.program.generation) roots.emplace_back("kernels/vdevice/tokens.cuh");
   return roots;
 }
 
@@ -82,6 +83,7 @@ void emit_tables(SourceWriter& w, const Plan& plan, SourceLines& lines) {
     emit_records(w, plan);
     emit_events(w, plan);
     emit_extents(w, plan);
+    emit_advances(w, plan);
     emit_lanes(w, plan, lines);
     emit_bodies(w, plan);
     emit_kernel(w, plan);
@@ -113,6 +115,7 @@ void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
   std::vector<std::string> host_roots = {host_root(plan), "runtime_stub/host/dlpack.h"};
   if (plan.has_lengths()) host_roots.emplace_back("runtime_stub/host/lengths.h");
+  if (plan.program.generation) host_roots.emplace_back("runtime_stub/host/tokens.h");
   Library device = amalgamate(device_roots(plan), done), host = amalgamate(host_roots, done);
   split_system_includes(device.rest, includes);
   split_system_includes(host.rest, includes);

@@ -55,10 +55,13 @@ void declare_lengths(SourceWriter& w, const std::string& name, const Graph& grap
   w.line("const tamp_lengths* {}_lengths_info(void);", name);
 }
 
-void emit_class(SourceWriter& w, const std::string& name, bool has_lengths) {
-  std::set<std::string> done = {"runtime_stub/host/tamp_api.h", "runtime_stub/host/tamp_lengths.h"}, includes;  // they are written above
-  const char* const base = has_lengths ? "VaryingModelOf" : "ModelOf";
-  std::string model = amalgamate({has_lengths ? "runtime_stub/host/tamp_varying_model.h" : "runtime_stub/host/tamp_model.h"}, done).rest;
+void emit_class(SourceWriter& w, const std::string& name, bool has_lengths, bool makes_tokens) {
+  std::set<std::string> done = {"runtime_stub/host/tamp_api.h", "runtime_stub/host/tamp_lengths.h",
+                                "runtime_stub/host/tamp_tokens.h"},  // they are written above
+      includes;
+  const char* const base = has_lengths ? "VaryingModelOf" : makes_tokens ? "TokenModelOf" : "ModelOf";
+  const char* const header = has_lengths ? "tamp_varying_model.h" : makes_tokens ? "tamp_token_model.h" : "tamp_model.h";
+  std::string model = amalgamate({std::string("runtime_stub/host/") + header}, done).rest;
   split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");
   for (const std::string& line : includes) w.verbatim(line);
@@ -74,6 +77,9 @@ void emit_class(SourceWriter& w, const std::string& name, bool has_lengths) {
     w.line("using Lengths = {}_lengths;", name);
     for (const char* function : {"run_at", "input_shape", "output_shape", "lengths_info"})
       w.line("static constexpr auto {0} = &{1}_{0};", function, name);
+  }
+  if (makes_tokens) {
+    for (const char* function : {"generate", "cancel"}) w.line("static constexpr auto {0} = &{1}_{0};", function, name);
   }
   w.close(";");
   w.blank();
@@ -128,6 +134,7 @@ std::string header_text(const Plan& plan) {
     if (kept[i] >= 0) w.line("   outputs[{}] may be inputs[{}]: then it stays in place, and only what changes is stored.", i, kept[i]);
   }
   if (plan.has_lengths()) describe_lengths(w, plan.program);
+  if (plan.program.generation) describe_tokens(w, plan);
   w.blank();
   w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues {} on the stream: it may be", name,
          plan.program.launches ? fmt::format("{} kernels", plan.program.launches->size()) : "one kernel");
@@ -144,6 +151,7 @@ std::string header_text(const Plan& plan) {
   std::set<std::string> done;
   w.verbatim(amalgamate({"runtime_stub/host/tamp_api.h"}, done).rest);
   if (plan.has_lengths()) w.verbatim(amalgamate({"runtime_stub/host/tamp_lengths.h"}, done).rest);
+  if (plan.program.generation) w.verbatim(amalgamate({"runtime_stub/host/tamp_tokens.h"}, done).rest);
   w.line("#ifdef __cplusplus");
   w.line("extern \"C\" {{");
   w.line("#endif");
@@ -178,6 +186,7 @@ std::string header_text(const Plan& plan) {
   w.line("/* What the program is: version, vDevice, precision, inputs and outputs. */");
   w.line("const tamp_info* {}_info(void);", name);
   if (plan.has_lengths()) declare_lengths(w, name, graph);
+  if (plan.program.generation) declare_tokens(w, plan);
   w.line("#if defined(TAMP_TRACE) /* a build for looking inside: time stamps of the last run, see the end of {}.cu */", name);
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions);", name);
   w.line("#endif");
@@ -186,7 +195,7 @@ std::string header_text(const Plan& plan) {
   w.line("}}");
   w.line("#endif");
   w.blank();
-  emit_class(w, name, plan.has_lengths());
+  emit_class(w, name, plan.has_lengths(), plan.program.generation.has_value());
   w.blank();
   w.line("#endif");
   return w.str();

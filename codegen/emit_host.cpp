@@ -265,6 +265,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   if (has_lengths) emit_extent_table(w, plan.program, graph);
   if (!plan.space.empty()) w.line("}}  // namespace {}", plan.space);
   if (has_lengths) emit_lengths(w, plan);
+  if (plan.program.generation) emit_token_plan(w, plan);
   w.blank();
   w.line("}}  // namespace {}_detail", name);
   w.blank();
@@ -301,6 +302,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
          graph.outputs.size());
   w.line("const tamp_info* {0}_info(void) {{ return &{0}_detail::kInfo; }}", name);
   if (has_lengths) emit_length_functions(w, plan);
+  if (plan.program.generation) emit_token_functions(w, plan);
   w.line("#if defined(TAMP_TRACE)");
   w.line("// Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.");
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions) {{", name);

@@ -247,6 +247,28 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   if (!origin->frozen.empty()) out["frozen"] = origin->frozen;
   if (origin->batch != 0) out["batch"] = origin->batch;
   if (!origin->narrow_activations) out["activations"] = "fp32";
+  if (!origin->generation.empty()) out["generation"] = ordered_json::parse(origin->generation);
+  return out;
+}
+
+// By their numbers in the lists of inputs and outputs.
+ordered_json generation_json(const RProgram& program) {
+  constexpr const char* kAdvances[] = {"token", "position", "mark_position", "mark_token"};
+  const Generation& g = *program.generation;
+  ordered_json out = {{"boundary", program.boundary.value},
+                      {"words", g.words},
+                      {"places", g.places},
+                      {"stops", g.stops},
+                      {"scores", g.scores},
+                      {"token", g.token},
+                      {"amounts", g.amounts},
+                      {"draw", g.draw},
+                      {"inputs", ordered_json::array()},
+                      {"feeds", ordered_json::array()}};
+  for (const Advanced& a : g.inputs)
+    out["inputs"].push_back({{"input", a.input}, {"is", kAdvances[static_cast<int>(a.advance)]}, {"element", a.element}, {"plus", a.plus}});
+  out["held"] = held_inputs(program);
+  for (const Feed& feed : g.feeds) out["feeds"].push_back({{"output", feed.output}, {"input", feed.input}});
   return out;
 }
 
@@ -298,6 +320,7 @@ ordered_json program_json(const Plan& plan, const SourceLines& lines, const std:
       {"launches", launches_json(program)},
   };
   if (!plan.facts.schedule.empty()) out["schedule"] = ordered_json::parse(plan.facts.schedule);
+  if (program.generation) out["generation"] = generation_json(program);
   if (plan.has_lengths()) {
     ordered_json& lengths = out["lengths"] = ordered_json::array();
     for (const Length& length : program.graph.lengths)

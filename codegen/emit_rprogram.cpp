@@ -167,6 +167,10 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
     w.line("static constexpr int kLoops = {};", loops);
     stages += 2 + (loops + 1) / 4;
   }
+  if (plan.program.generation) {
+    emit_token_members(w, plan);
+    stages += 2;  // two barriers and a word
+  }
   // The control block has room for the rest of them; rk::interpret asserts it. Each stage has two barriers of 8 bytes, as long as a base.
   const int64_t first_extent = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
   const int64_t bases = first_extent + static_cast<int64_t>(plan.program.extents.size());
@@ -175,7 +179,9 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
     w.line("static RK_INLINE const rk::PatchRange* patch_ranges() {{ return kPatchRanges; }}");
     w.line("static RK_INLINE const rk::Patch* patches() {{ return kPatches; }}");
   }
-  w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, std::min(bases, 160 - 2 * stages));
+  const int64_t shared = std::min(bases, 160 - 2 * stages);
+  if (plan.program.generation) require_swaps(plan, shared);
+  w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, shared);
 }
 
 void emit_body(SourceWriter& w, const BodyName& body, const std::string& function) {

@@ -29,6 +29,7 @@
 #include "compiler/passes/tidy/without_quantisation.h"
 #include "compiler/schedule/buckets.h"
 #include "compiler/schedule/schedule_file.h"
+#include "compiler/schedule/token_boundary.h"
 #include "compiler/select/explain.h"
 #include "compiler/shape/estimators.h"
 #include "compiler/shape/program_shape.h"
@@ -165,6 +166,39 @@ std::pair<std::string, const DimRange*> split_range(const CompileOptions& option
   return found[0];
 }
 
+// What a kernel that repeats its run needs.
+void refuse_generation(const CompileOptions& options, const Graph& source) {
+  if (!options.generation) return;
+  const auto refuse = [](const char* with) { throw unsupported("--generate: not supported with {}", with); };
+  if (options.execution == schedule::Execution::graph) refuse("--execution graph; one persistent kernel repeats the run");
+  if (!options.ranges.empty() || options.batches) refuse("lengths of run time (--dim NAME=A:B, --batch A:B); a run is of one token");
+  if (std::any_of(source.rops.begin(), source.rops.end(), [](const ROperator& rop) { return is_of_loop(rop.attrs); }))
+    refuse("loops of run time in the model");
+}
+
+// What the passes will make of recurrent networks, before lengths are followed.
+Graph lifted_early(Graph graph) {
+  return passes::lift_recurrences(passes::slice_gathers(passes::fold_constants(passes::remove_identities(std::move(graph)))));
+}
+
+Graph read_model(const std::string& model_path, const CompileOptions& options, std::optional<Generation>& generation) {
+  Graph source = frontend::read_onnx(model_path, {.dims = options.dims,
+                                                  .load_weights = true,
+                                                  .frozen = options.frozen,
+                                                  .batch = options.batch,
+                                                  .ranges = options.ranges,
+                                                  .batches = options.batches,
+                                                  .lift = lifted_early});
+  refuse_generation(options, source);
+  if (!options.generation) return source;
+  try {
+    generation = frontend::add_generation(source, *options.generation);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", printable(model_path), error.what()), error.refusals());
+  }
+  return source;
+}
+
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   Prepared prepared;
   shape::Setting& setting = prepared.setting;
@@ -176,13 +210,16 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   if ((!options.ranges.empty() || options.batches) && options.execution == schedule::Execution::graph)
     throw unsupported("--execution graph: lengths of run time (--dim NAME=A:B, --batch A:B) need the persistent kernel");
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
-  prepared.source = read_source(model_path, options);
+  prepared.source = read_model(model_path, options, prepared.generation);
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   refuse_loops(options, prepared.source, model_path);
   dump("read", prepared.source);
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
+  if (prepared.generation) {
+    for (const std::string& line : frontend::describe(prepared.source, *prepared.generation)) spdlog::info("from token to token: {}", line);
+  }
 
   setting.precision = asked ? *asked : shape::own_precision(prepared.source, setting.vdevice);
   progress.emplace("runs the passes");
@@ -249,6 +286,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
                                               : schedule::read_schedule(schedule_of(options), options.schedule, std::move(graph),
                                                                         prepared.vdevice, scheduling, options.batch);
+  if (prepared.generation) schedule::add_token_boundary(program, *prepared.generation);
   if (!program.merges.empty()) dump("merge_convolutions", program.graph);
   dump("rprogram", program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
@@ -263,21 +301,11 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   return program;
 }
 
-// What the passes will make of recurrent networks, before lengths are followed.
-Graph lifted_early(Graph graph) {
-  return passes::lift_recurrences(passes::slice_gathers(passes::fold_constants(passes::remove_identities(std::move(graph)))));
-}
-
 }  // namespace
 
 Graph read_source(const std::string& model_path, const CompileOptions& options) {
-  return frontend::read_onnx(model_path, {.dims = options.dims,
-                                          .load_weights = true,
-                                          .frozen = options.frozen,
-                                          .batch = options.batch,
-                                          .ranges = options.ranges,
-                                          .batches = options.batches,
-                                          .lift = lifted_early});
+  std::optional<Generation> generation;
+  return read_model(model_path, options, generation);
 }
 
 CompileOptions at_values(CompileOptions options, const std::vector<int64_t>& values) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/frontend/generation.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
 #include "compiler/schedule/launches.h"
@@ -31,9 +32,10 @@ struct CompileOptions {
   // Of one dimension that is known only at run time and has one bucket: adds the buckets for half of it, a quarter, .. that are worth a
   // program of their own by the estimate; not for the stand-in, whose estimates mean little.
   bool chooses_buckets = false;
-  std::map<std::string, ops::Value> frozen;  // inputs that become constants
-  int64_t batch = 0;                         // 0 = as the model says
-  std::string records;                       // of measurements: a file, "none", or empty = those built into tamp
+  std::optional<frontend::GenerationRequest> generation;  // the program makes tokens
+  std::map<std::string, ops::Value> frozen;               // inputs that become constants
+  int64_t batch = 0;                                      // 0 = as the model says
+  std::string records;                                    // of measurements: a file, "none", or empty = those built into tamp
   schedule::IosOptions ios;
   MeasureStages measure;  // for the policies of IOS; empty = times of stages are simulated
   int64_t search_plans = schedule::ScheduleOptions{}.search_plans;
@@ -77,6 +79,7 @@ RProgram join_buckets(std::vector<RProgram> programs, const std::vector<int64_t>
 // files and ignores CompileOptions::records.
 struct Prepared {
   Graph source, graph;  // as read; placed
+  std::optional<Generation> generation;
   shape::Setting setting;
   ShapedVDevice vdevice;  // as the rKernels see it
   // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.

@@ -59,6 +59,7 @@ namespace tamp::kernels {
   X(typed_conv)                                                                                                                   \
   X(typed_top_k) /* from here on: f32, too */                                                                                     \
   X(typed_cumulate)                                                                                                               \
+  X(next_token)                                                                                                                   \
   X(typed_scatter)                                                                                                                \
   X(typed_non_zero)
 

@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "codegen/codegen.h"
+#include "compiler/cli/generation_file.h"
 #include "compiler/cli/ports.h"
+#include "compiler/cli/process.h"
 #include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
@@ -63,6 +65,15 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->check(CLI::IsMember({"auto", "given"}));
   add_repeated(command, "--freeze", "NAME=FILE", arguments.frozen,
                "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated");
+}
+
+void add_generate_option(CLI::App& command, ModelArguments& arguments) {
+  add_value(command, "--generate", "[FILE.json|{..}]", arguments.generation,
+            "The model is a decoder's step: the program makes tokens, run after run in one kernel. The file, or JSON in its place, says "
+            "what names do not "
+            "(docs/howto/generate.md)")
+      ->expected(0, 1);
+  command.parse_complete_callback([&command, &arguments] { arguments.generates = command.count("--generate") > 0; });
 }
 
 void add_records_option(CLI::App& command, ModelArguments& arguments) {
@@ -175,6 +186,11 @@ CompileOptions compile_options(const ModelArguments& arguments) {
   options.chooses_buckets = arguments.buckets == "auto";
   options.narrow_activations = arguments.activations != "fp32";
   options.frozen = frozen_values(arguments.frozen);
+  if (arguments.generates) {
+    const std::string& given = arguments.generation;
+    const bool is_text = given.empty() || given.starts_with('{');
+    options.generation = parse_generation(given.empty() ? "{}" : is_text ? given : read_text(given), is_text ? "--generate" : given);
+  }
   return options;
 }
 
@@ -192,6 +208,10 @@ std::string options_text(const ModelArguments& arguments) {
     const auto [name, file] = split_assignment("--freeze", frozen);
     add("--freeze", name + "=" + file_name(file));
   }
+  if (arguments.generates)
+    parts.push_back(arguments.generation.empty()
+                        ? "--generate"
+                        : "--generate " + (arguments.generation.starts_with('{') ? arguments.generation : file_name(arguments.generation)));
   if (!arguments.records.empty()) add("--records", file_name(arguments.records));
   return join(parts, " ");
 }

@@ -42,8 +42,11 @@ struct ModelArguments {
   std::string ios, schedule, batch, buckets = "auto";
   int64_t search_plans = -1;
   bool measure = false;
+  bool generates = false;
+  std::string generation;  // a file, or empty
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
+void add_generate_option(CLI::App& command, ModelArguments& arguments);
 void add_ios_option(CLI::App& command, ModelArguments& arguments);
 void add_measure_option(CLI::App& command, ModelArguments& arguments);
 void add_schedule_option(CLI::App& command, ModelArguments& arguments);

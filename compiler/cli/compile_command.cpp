@@ -78,6 +78,8 @@ std::string depfile_text(const CompileArguments& arguments, const std::string& n
   }
   if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
   if (!arguments.options.schedule.empty()) files.push_back(arguments.options.schedule);
+  if (!arguments.options.generation.empty() && !arguments.options.generation.starts_with('{'))
+    files.push_back(arguments.options.generation);
   if (!arguments.options.records.empty() && arguments.options.records != "none") files.push_back(arguments.options.records);
   for (const std::string& text : arguments.options.frozen) files.push_back(split_assignment("--freeze", text).second);
   const std::string target = (std::filesystem::path(arguments.output) / (name + ".cu")).string();
@@ -250,6 +252,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --batch 8\n"
                                   "  tamp compile model.onnx -o model/ --dim sequence=1:512      (each run says which)\n"
                                   "  tamp compile model.onnx -o model/ --dim sequence=16,64,512  (the same, with a program up to each)\n"
+                                  "  tamp compile decoder.onnx -o decoder/ --generate      (makes tokens: NAME_generate)\n"
                                   "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
                                   "  tamp compile model.onnx -o model/ --policy list --save-schedule model.schedule.json\n"
                                   "  tamp compile model.onnx -o model/ --schedule model.schedule.json\n"
@@ -264,6 +267,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   command->add_flag("--dry-run", arguments->dry_run, "Do all but writing, and list what would be written");
   command->add_flag("--json", arguments->as_json, "Print what was written as JSON, or the error (docs/reference/json.md)");
   add_model_options(*command, arguments->options);
+  add_generate_option(*command, arguments->options);
   add_ios_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/codegen.h"
+#include "compiler/cli/generation_file.h"
 #include "compiler/cli/process.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/schedule.h"
@@ -134,6 +135,7 @@ std::optional<codegen::ModelOrigin> read_origin(const json& object) {
   origin.frozen = found->value("frozen", origin.frozen);
   origin.batch = found->value("batch", origin.batch);
   origin.narrow_activations = found->value("activations", "auto") != "fp32";
+  if (found->contains("generation")) origin.generation = found->at("generation").dump();
   const auto content = found->at("content").get<std::string>();
   const auto [end, failure] = std::from_chars(content.data(), content.data() + content.size(), origin.content, 16);
   if (failure != std::errc() || end != content.data() + content.size()) throw bad_input("field 'content' is not a hash");
@@ -169,6 +171,10 @@ CompiledFolder read_object(const json& object) {
   out.inputs = read_ports(object.at("inputs"));
   out.outputs = read_ports(object.at("outputs"));
   read_lengths(object, out);
+  if (const auto generation = object.find("generation"); generation != object.end()) {
+    out.makes_tokens = true;
+    generation->at("held").get_to(out.held);
+  }
   for (const json& rop : object.at("rops")) out.rops.push_back(read_rop(rop));
   out.lanes = read_lanes(object.at("lanes"));
   read_times(object.at("planned_ns"), out.lanes);
@@ -219,6 +225,9 @@ void check(const CompiledFolder& read) {
                           read.outputs[static_cast<size_t>(port.count)].shape == Shape{1};
     if (!is_count || port.count_axis < 0 || port.count_axis >= static_cast<int64_t>(port.shape.size()))
       throw bad_input("an output's field 'count' or 'count_axis' is out of range");
+  }
+  for (const int64_t held : read.held) {
+    if (held < 0 || held >= static_cast<int64_t>(read.inputs.size())) throw bad_input("field 'held' names an input that is not there");
   }
   for (const Port& port : read.outputs) {
     if (port.in_place >= static_cast<int64_t>(read.inputs.size())) throw bad_input("an output's field 'in_place' is out of range");
@@ -345,6 +354,7 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
   }
   origin.batch = options.batch;
   origin.narrow_activations = options.narrow_activations;
+  if (options.generation) origin.generation = generation_text(*options.generation);
   return origin;
 }
 
@@ -355,6 +365,7 @@ CompileOptions reading_options(const codegen::ModelOrigin& origin, const std::ma
   options.batches = origin.batches;
   options.frozen = frozen;
   options.batch = origin.batch;
+  if (!origin.generation.empty()) options.generation = parse_generation(origin.generation, "NAME.rprogram.json");
   return options;
 }
 

@@ -58,6 +58,8 @@ struct CompiledFolder {
     std::map<std::string, int64_t> largest;  // of each length
     double estimated_us = 0;
   };
+  bool makes_tokens = false;
+  std::vector<int64_t> held;    // of a program that makes tokens: inputs that each call gives
   std::vector<Bucket> buckets;  // ascending; one if the program has lengths, none if it has not
   std::vector<ROperatorLine> rops;
   std::vector<Lane> lanes;  // per vEU

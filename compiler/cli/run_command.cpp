@@ -40,6 +40,7 @@ struct RunArguments {
   std::string model, device, keep, output_folder, trace;
   std::string source;  // --model
   std::vector<std::string> inputs, at;
+  bool has_token_options = false;
   ModelArguments options;
   RunOptions run;
   uint64_t seed = 1;
@@ -92,6 +93,20 @@ void require_watchable(const RunArguments& arguments, Device device) {
 }
 
 // The same.
+void require_tokens(const RunArguments& arguments) {
+  const bool is_folder = std::filesystem::is_directory(arguments.model), makes_tokens = !arguments.run.tokens.prompt.empty();
+  if (arguments.has_token_options && !makes_tokens)
+    throw bad_input("--max-tokens, --temperature, --top-k, --top-p and --repetition-penalty are of --prompt: give it, too");
+  if (!makes_tokens) return;
+  if (!is_folder && !arguments.options.generates) throw bad_input("--prompt: give --generate, too");
+  const RunOptions& run = arguments.run;
+  const bool has_others =
+      run.races || run.trace || run.graph || run.instances > 1 || !arguments.against.empty() || !arguments.output_folder.empty();
+  if (has_others)
+    throw bad_input("--prompt makes tokens; --against, --output-dir, --races, --trace, --graph and --instances are of single runs");
+}
+
+// The same.
 void require_checkable(const RunArguments& arguments) {
   const bool is_folder = std::filesystem::is_directory(arguments.model);
   if (arguments.each && !arguments.check) throw bad_input("--each is of --check: give both");
@@ -136,6 +151,7 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
   if (!arguments.inputs.empty()) {
     std::vector<std::string> names;
     for (const auto& input : frontend::summarize_onnx(arguments.model).inputs) names.push_back(input.name);
+    if (arguments.options.generates) names.insert(names.end(), std::begin(frontend::kAddedInputs), std::end(frontend::kAddedInputs));
     require_inputs(names, arguments.inputs);
   }
   const std::string name = model_name(arguments.model);
@@ -147,7 +163,7 @@ Subject compile_subject(RunArguments arguments, const std::filesystem::path& wor
   arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, subject.device == Device::cuda);
   CompileOptions options = compile_options(arguments.options);
   options.keep_all = arguments.each;
-  options.keep_bounded = arguments.check && subject.device == Device::cpu;
+  options.keep_bounded = arguments.check && subject.device == Device::cpu && !arguments.run.tokens.check;
   set_measure(arguments.options, {.model = arguments.model, .device = subject.device, .seed = arguments.seed}, options);
   Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
@@ -183,7 +199,7 @@ Subject compiled_subject(const RunArguments& arguments) {
   require_gpu(arguments, subject.device);
   require_traceable(arguments, subject.device, subject.model.execution);
   require_watchable(arguments, subject.device);
-  if (arguments.check && arguments.against.empty()) {
+  if (arguments.check && arguments.against.empty() && !arguments.run.tokens.check) {
     subject.source = read_model_of(subject.model, arguments.source, frozen_values(arguments.options.frozen));
     subject.precision = parse_precision(subject.model.precision);
   }
@@ -414,7 +430,7 @@ void report_each(const EachReport& report, Report& to) {
 
 // Whether a run's arena is looked at for values that are proven to be bounded: the stand-in's, where there are any.
 bool has_bounds_to_check(const RunArguments& arguments, const Subject& subject) {
-  return arguments.check && subject.device == Device::cpu && subject.program && !arguments.run.races &&
+  return arguments.check && subject.device == Device::cpu && subject.program && !arguments.run.races && !arguments.run.tokens.check &&
          passes::has_bounds(subject.program->graph);
 }
 
@@ -464,6 +480,7 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
 
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work, Report& report) {
   require_checkable(arguments);
+  require_tokens(arguments);
   const std::vector<TestSet> sets = arguments.against.empty() ? std::vector<TestSet>() : test_sets(arguments.against);
   if (!arguments.output_folder.empty()) require_writable("--output-dir " + printable(arguments.output_folder), arguments.output_folder);
   if (!arguments.trace.empty()) require_writable("--trace " + printable(arguments.trace), folder_of(arguments.trace));
@@ -486,10 +503,18 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   RunOptions options = arguments.run;
   options.arena = arguments.each || has_bounds_to_check(arguments, subject);
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
+  if (!options.tokens.prompt.empty() && !subject.model.makes_tokens)
+    throw bad_input("{}: makes no tokens; compile it with --generate", printable(arguments.model));
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
   if (!sets.empty()) return run_against(arguments, subject, sets, models, inputs, runner, work, options, report);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[0], options);
   report_times(subject, result, arguments.run, report);
+  if (!options.tokens.prompt.empty()) {
+    report.json["tokens"] = result.tokens;
+    report.say("tokens  {}\n", fmt::join(result.tokens, " "));
+    if (options.tokens.check) report.say("check   good: single runs make the same tokens\n");
+    return ExitCode::ok;
+  }
   report_outputs(subject.model.outputs, result.outputs, report);
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
   if (options.races) check_races(*subject.program, result, is_largest(subject.model), report);
@@ -526,6 +551,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       "  tamp run model.onnx --trace trace.json\n"
       "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
       "  tamp run model.onnx --check --each               (which rOperator is it?)\n"
+      "  tamp run decoder.onnx --generate --prompt 1,15,7 --max-tokens 50 --temperature 0.8\n"
       "  tamp run resnet50/ --device cpu --check     (a folder of 'tamp compile')\n"
       "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers below the rows of the table whose\n"
       "indices they are, other integers and booleans 0 or 1.\n"
@@ -534,6 +560,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_value(*command, "model", "MODEL.onnx|DIR", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required();
   add_value(*command, "--device", "D", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc");
   add_model_options(*command, arguments->options);
+  add_generate_option(*command, arguments->options);
   add_ios_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
@@ -559,6 +586,23 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_value(*command, "--keep", "DIR", arguments->keep, "Write the compiled model into this folder instead of a temporary one");
   add_value(*command, "--trace", "FILE.json", arguments->trace,
             "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)");
+  TokenOptions& tokens = arguments->run.tokens;
+  add_value(*command, "--prompt", "N,N,..", tokens.prompt, "Of a program of --generate: make tokens that follow these")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
+  const auto add_token_option = [&](const char* flag, const char* text, auto& value, const char* help) {
+    return add_value(*command, flag, text, value, help)->each([arguments](const std::string&) { arguments->has_token_options = true; });
+  };
+  add_token_option("--max-tokens", "N", tokens.most, "With --prompt: how many are made at most (default 16)")
+      ->check(CLI::Range(1, 1 << 24));
+  add_token_option("--temperature", "T", tokens.temperature, "With --prompt: 0 (default) takes the best word, others draw with --seed")
+      ->check(tolerance_check());
+  add_token_option("--top-k", "K", tokens.top_k, "With --temperature: draw among the K best words")->check(CLI::Range(0, 1 << 30));
+  add_token_option("--top-p", "P", tokens.top_p, "With --temperature: draw among the best words that have P of the probability")
+      ->check(CLI::Range(0.0, 1.0));
+  add_token_option("--repetition-penalty", "P", tokens.repetition_penalty, "With --prompt: divide scores of words that were there by P")
+      ->check(tolerance_check());
   command->add_flag("--races", arguments->run.races,
                     "Compare what every rTask reads and writes with what its rKernel declares, and with the program's order (stand-in)");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
@@ -567,6 +611,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->callback([&invocation, arguments, command] {
     arguments->has_tolerance = command->count("--rtol") + command->count("--atol") > 0;
     arguments->run.trace = !arguments->trace.empty();
+    arguments->run.tokens.seed = arguments->seed;
+    arguments->run.tokens.check = arguments->check && !arguments->run.tokens.prompt.empty();
     invocation.run = [arguments] { return run_command(*arguments); };
   });
 }

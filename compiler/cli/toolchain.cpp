@@ -26,6 +26,7 @@ constexpr std::string_view kStandInFolder = "runtime_stub/cuda_on_cpu/";
 
 // Exit codes of the runner (runtime_stub/host/runner.cpp) that are not tamp's fault.
 constexpr int kRepeatsDiffer = 4;
+constexpr int kInvalidArgument = 11;
 constexpr int kDeviceTooSmall = 14;
 constexpr int kOutOfMemory = 16;
 
@@ -46,7 +47,7 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
   const std::string nvcc = find_nvcc();
   if (nvcc.empty()) throw bad_input("nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit or use --device cpu");
   std::vector<std::string> arguments = {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner"};
-  if (options.arena || options.stages) {
+  if (options.arena || options.stages || options.tokens.check) {
     arguments.push_back("main.cu");
   } else {
     arguments.insert(arguments.end(), {"main.cpp", model.name + ".cu"});
@@ -62,6 +63,7 @@ const char* level_for(const CompiledFolder& model, const RunOptions& options) {
   double flops = 0;
   for (const CompiledFolder::ROperatorLine& rop : model.rops) flops += rop.flops;
   flops *= static_cast<double>(options.repeat) * static_cast<double>(options.instances);
+  if (!options.tokens.prompt.empty()) flops *= static_cast<double>(options.tokens.most);
   return flops < kSomeFlops ? "-Og" : flops < kMuchFlops ? "-O1" : "-O2";
 }
 
@@ -90,17 +92,20 @@ std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
   if (options.stages) write_text(work / "runtime_stub/host/stages.h", embedded_file("runtime_stub/host/stages.h"));
-  const std::string lengths = model.lengths.empty() ? "" : "#define TAMP_LENGTHS\n";
+  if (options.tokens.check) write_text(work / "runtime_stub/host/token_steps.h", embedded_file("runtime_stub/host/token_steps.h"));
+  const std::string lengths =
+      std::string(model.lengths.empty() ? "" : "#define TAMP_LENGTHS\n") + (model.makes_tokens ? "#define TAMP_TOKENS\n" : "");
   // main.cpp has these macros because nvcc hands its arguments to a shell, which would take the quotes of a -D option away.
   write_text(work / "main.cpp",
              fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name, lengths));
   // The arena is a member of the context, whose type only the generated source has. The same holds for launches and lanes.
   const std::string stages =
       model.execution == "graph" ? "#define TAMP_STAGES\n#define TAMP_STAGES_OF_LAUNCHES\n" : "#define TAMP_STAGES\n";
-  write_text(work / "main.cu",
-             fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
-                         "#include \"runner.cpp\"\n",
-                         model.name, lengths + (options.arena ? "#define TAMP_ARENA\n" : "") + (options.stages ? stages : "")));
+  write_text(work / "main.cu", fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
+                                           "#include \"runner.cpp\"\n",
+                                           model.name,
+                                           lengths + (options.arena ? "#define TAMP_ARENA\n" : "") + (options.stages ? stages : "") +
+                                               (options.tokens.check ? "#define TAMP_TOKEN_STEPS\n" : "")));
   for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
   if (device == Device::cuda) return;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -120,7 +125,8 @@ std::string last_line(const std::string& text) {
 [[noreturn]] void throw_run_failure(const ProcessResult& result, const fs::path& log) {
   const std::string message = printable(last_line(result.errors), 400);
   if (result.exit_code == kRepeatsDiffer) throw Error(ExitCode::check_failed, message);
-  if (result.exit_code == kDeviceTooSmall || result.exit_code == kOutOfMemory) throw bad_input(message);
+  if (result.exit_code == kDeviceTooSmall || result.exit_code == kOutOfMemory || result.exit_code == kInvalidArgument)
+    throw bad_input(message);
   if (result.exit_code > 128)
     throw InternalError(fmt::format("the model's program was ended by signal {}; log: {}.err", result.exit_code - 128, log.string()));
   throw InternalError(fmt::format("the model's program failed: {}; log: {}.err", message, log.string()));
@@ -132,6 +138,7 @@ RunResult parse_result(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("device ")) result.device = printable(line.substr(7));
     if (line.starts_with("run ")) result.microseconds.push_back(std::strtod(line.c_str() + 4, nullptr));
+    if (line.starts_with("token ")) result.tokens.push_back(std::strtoll(line.c_str() + 6, nullptr, 10));
     if (line.starts_with("stage ")) result.stage_microseconds.push_back(std::strtod(line.c_str() + 6, nullptr));
     if (line.starts_with("train ")) result.train_microseconds.push_back(std::strtod(line.c_str() + 6, nullptr));
   }
@@ -201,6 +208,15 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   if (device == Device::cpu) add("--multiprocessors", std::to_string(model.veus));
   if (!model.values.empty()) add("--lengths", fmt::format("{}", fmt::join(model.values, ",")));
+  if (const TokenOptions& tokens = options.tokens; !tokens.prompt.empty()) {
+    add("--prompt", fmt::format("{}", fmt::join(tokens.prompt, ",")));
+    add("--max-tokens", std::to_string(tokens.most));
+    add("--top-k", std::to_string(tokens.top_k));
+    add("--temperature", fmt::format("{}", tokens.temperature));
+    add("--top-p", fmt::format("{}", tokens.top_p));
+    add("--repetition-penalty", fmt::format("{}", tokens.repetition_penalty));
+    add("--seed", std::to_string(tokens.seed));
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     add("--input", fmt::format("input{}.raw", i));
     write_raw(work / arguments.back(), inputs[i]);
@@ -211,6 +227,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   const ProcessResult ran = run_process(arguments, work / "run", work);
   if (!ran.ok()) throw_run_failure(ran, work / "run");
   RunResult result = parse_result(ran.output);
+  if (!options.tokens.prompt.empty()) return result;
   for (size_t i = 0; i < model.outputs.size(); ++i)
     result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
   if (options.trace) result.stamps = read_rows<uint64_t>(work / "trace.raw");

@@ -25,7 +25,17 @@ std::string find_compiler(Device device);
 // Whether Device::cuda is possible: a GPU and nvcc.
 bool can_use_gpu();
 
+// Of a run that makes tokens.
+struct TokenOptions {
+  std::vector<int64_t> prompt;  // none: no such run
+  int32_t most = 16, top_k = 0;
+  double temperature = 0, top_p = 0, repetition_penalty = 0;
+  uint64_t seed = 0;
+  bool check = false;  // also by single runs
+};
+
 struct RunOptions {
+  TokenOptions tokens = {};
   int repeat = 1;
   int instances = 1;
   bool graph = false;
@@ -49,6 +59,7 @@ struct RunResult {
   std::string device;
   std::vector<double> microseconds;  // per timed run, by CUDA events
   std::vector<ops::Value> outputs;
+  std::vector<int64_t> tokens;             // of TokenOptions
   std::vector<double> train_microseconds;  // per launch, where `train` is asked for
   std::vector<uint64_t> stamps;            // of the last run or of all, with `trace`; see trace.h
   std::vector<AccessRow> accesses;         // with `races`; rows of one rTask follow each other

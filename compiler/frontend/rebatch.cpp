@@ -334,6 +334,8 @@ class Rebatch : private BatchOperands {
     result(0, *place(0));
   }
 
+  void apply(const NextToken&) { mixes_along(0, "draws a token from"); }
+
   void apply(const Scatter& op) {
     const auto axis = static_cast<size_t>(op.axis);
     if (place(first_stacked())->dim == axis) return scatter_along_batch(axis);

@@ -63,6 +63,7 @@ class Arithmetic {
     return 8 * results_ * static_cast<double>(std::max<int64_t>(1, op.sampling_ratio * op.sampling_ratio));
   }
   double operator()(const Cumulate&) const { return results_; }
+  double operator()(const NextToken&) const { return 8 * extent(0, -1); }
   double operator()(const Scatter& op) const { return op.kind == ScatterKind::none ? 0 : operand_elements(2); }
   double operator()(const Recurrent& op) const {
     double sum = 0;

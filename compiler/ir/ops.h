@@ -531,6 +531,16 @@ struct Cumulate {
   }
 };
 
+// The token that follows scores of all words X[..,V], drawn among them (kernels/shared/sampling.h): i64[1]. `amounts` f32[3] are
+// temperature (0: the word of the largest score), top-p and the penalty of words that are repeated; `draw` i64[3] are top-k, the seed, and
+// the number of the draw; `seen` bool[V] says which words are repeated.
+struct NextToken {
+  bool operator==(const NextToken&) const = default;
+
+  static constexpr const char* kName = "NextToken";
+  static void fields(auto&, auto&&) {}
+};
+
 enum class ScatterKind : uint8_t { none, add, mul, max, min };
 std::span<const char* const> names_of(ScatterKind);
 
@@ -650,6 +660,7 @@ struct Fused {
   X(NonZero)              \
   X(TopK)                 \
   X(Cumulate)             \
+  X(NextToken)            \
   X(Scatter)              \
   X(Recurrent)
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/generation.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/merge.h"
 #include "compiler/ir/rkernel.h"
@@ -100,7 +101,11 @@ struct RProgram {
   std::vector<Extent> extents;
   double estimated_us = 0;
   double weights_in_l2 = kFewWeightsInL2;  // the share of L2 in which weights shall stay from one inference to the next
-  bool veus_by_sm = false;                 // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
+  // The program makes tokens: each run is followed by the next in the same kernel. `boundary`: the event that the last instruction of each
+  // lane with rTasks signals, and nothing else (schedule/token_boundary.h).
+  std::optional<Generation> generation;
+  EventId boundary;
+  bool veus_by_sm = false;  // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
   // Programs of the buckets below this one's, ascending: the same network up to smaller values of one of its lengths. All are in one arena,
   // and their weights in one file (schedule/buckets.h).
   std::vector<RProgram> smaller;

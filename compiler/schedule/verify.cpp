@@ -256,6 +256,7 @@ std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program
   verify_counts(program, violations);
   verify_exchanges(program, families, violations);
   verify_guards(program, families, violations);
+  verify_generation(program, violations);
   if (!violations.none()) return violations.take();
   const Clocks clocks(program, lane_order);
   verify_ends(program, clocks, violations);

@@ -49,6 +49,10 @@ void verify_memory(const RProgram& program, const Clocks& clocks, const select::
 // Proves that iterations of loops follow each other: see verify_loops.cpp. Requires that ids are in range and that all instructions run.
 void verify_loops(const RProgram& program, const Clocks& clocks, Violations& violations);
 
+// Proves of a program that makes tokens that its runs follow each other, and that what changes between two of them lies in its ports: see
+// verify_generation.cpp. Requires that ids are in range.
+void verify_generation(const RProgram& program, Violations& violations);
+
 // Proves that what rTasks leave undone in runs of smaller lengths is needed by none of those: see verify_guards.cpp. Requires that ids are
 // in range.
 void verify_guards(const RProgram& program, const select::Families& families, Violations& violations);

@@ -21,7 +21,7 @@ Before version 1.0 the format may change with any version; `tamp` in the file sa
 """
 TITLES = {"model": "model", "vdevice": "vdevice", "port": "A port, in inputs", "output": "A port, in outputs", "rop": "An rOperator, in rops",
           "phase": "A phase, in phases", "instruction": "An instruction, in lanes", "arena": "A part of the arena, in arena", "launch": "A launch, in launches",
-          "schedule": "schedule", "length": "A length, in lengths", "axis": "An axis, in axes", "range": "A range, in model"}
+          "schedule": "schedule", "length": "A length, in lengths", "axis": "An axis, in axes", "range": "A range, in model", "generation": "generation"}
 
 
 def type_of(kind):

@@ -143,8 +143,22 @@ struct LoopControl {
 template <>
 struct LoopControl<0> {};
 
+// Whether the program makes tokens (tokens.cuh): it has a vEU that decides whether another run follows.
 template <class Veu>
-struct Control : LoopControl<kLoopsOf<Veu>> {
+constexpr bool kMakesTokens = requires {
+  Veu::kLeader;
+};
+// What the warp that waits for events says to those that go through the same lane.
+template <bool MAKES_TOKENS>
+struct TokenControl {
+  Barrier decided, heard;  // for each run
+  uint32_t again;          // whether another run follows
+};
+template <>
+struct TokenControl<false> {};
+
+template <class Veu>
+struct Control : LoopControl<kLoopsOf<Veu>>, TokenControl<kMakesTokens<Veu>> {
   Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier computed[kSlots];  // for the signalling warp

@@ -22,6 +22,14 @@
 
 namespace rk {
 
+// tokens.cuh, which only programs that make tokens have.
+template <class Veu>
+RK_INLINE bool decide_run(const Launch& launch, const Tables& tables, Control<Veu>& control, uint32_t runs);
+template <bool WARP, class Veu>
+RK_INLINE bool hear_run(Control<Veu>& control, uint32_t runs);
+template <class Veu>
+RK_INLINE void begin_runs(Control<Veu>& control);
+
 // Whether the program has lengths of run time. What it does about them is in extents.cuh, which other programs do not have.
 template <class Veu>
 constexpr bool kHasExtents = requires {
@@ -35,9 +43,18 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
-  [[maybe_unused]] uint32_t turns = 0;
+  [[maybe_unused]] uint32_t turns = 0, runs = 0;
 #pragma unroll 1
-  for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu];; ++i) {
+    if (i == end) {
+      if constexpr (kMakesTokens<Veu>) {
+        const uint32_t begin = tables.lane_begin[control.veu];
+        if (begin == end || !hear_run<(kCopyLanes > 1)>(control, runs++)) break;
+        i = begin;
+      } else {
+        break;
+      }
+    }
     Instruction instruction = fetch(tables.instructions + i);
     if constexpr (kLoopsOf < Veu >> 0) {
       if (is_turn(instruction)) i += rows_of_turn(instruction, hear_turn(control, turns++));
@@ -128,7 +145,7 @@ struct LaneWaiter {
   const Tables& tables;
   Control<Veu>& control;
   char* const input_stages;
-  const uint32_t epoch;
+  uint32_t epoch;
   const int lane;
   uint32_t slots_used = 0, chunk = 0;
   uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
@@ -162,6 +179,7 @@ struct LaneWaiter {
       if constexpr (kFills) {
         slot.task.index = instruction.index;
         slot.task.record = instruction.record;
+        if constexpr (kMakesTokens<Veu>) slot.task.epoch = epoch;
         slot.task.weights.next = chunk;
         slot.task.inputs.next = input_chunk;
         slot.body = body;
@@ -192,6 +210,16 @@ struct LaneWaiter {
         input_chunk += (Boxes<Veu>::first(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
     }
     if (input.boxes == 0 && uses_slot) inputs_phases ^= 1u << s;
+  }
+  // At the end of the lane: whether it begins again, as in another launch.
+  RK_INLINE bool next_run(uint32_t runs) {
+    bool again;
+    if constexpr (ROLE == Waiter::fills)
+      again = hear_run<true>(control, runs);
+    else
+      again = decide_run(launch, tables, control, runs);
+    epoch = control.epoch;
+    return again;
   }
   // The signal of a rTask that has nothing to do. Whoever sees it may count on all that stands before it in the lane, so that must be done.
   RK_INLINE void signal_behind(uint16_t event) const {
@@ -232,9 +260,13 @@ template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
   const uint32_t end = tables.lane_begin[control.veu + 1];
-  [[maybe_unused]] uint32_t turns = 0;
+  [[maybe_unused]] uint32_t turns = 0, runs = 0;
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
+    if constexpr (kMakesTokens<Veu>) {
+      const bool has_lane = tables.lane_begin[control.veu] != end;
+      if (i == end && has_lane && waiter.next_run(runs++)) i = tables.lane_begin[control.veu];
+    }
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     if constexpr (kLoopsOf < Veu >> 0) {
@@ -270,9 +302,10 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   if (ROLE != Waiter::waits && waiter.lane == 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
 }
 
-// The last vEU to leave advances the epoch, and the words of loops.
+// The last vEU to leave advances the epoch, and the words of loops. Where runs make tokens, who decides that none follows does it.
 template <class Veu>
 RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
+  if constexpr (kMakesTokens<Veu>) return;  // the leader does it
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
   if (left != control.epoch * gridDim.x) return;
@@ -371,6 +404,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
     if constexpr (kLoopsOf < Veu >> 0) begin_loops(launch, tables, control);
+    if constexpr (kMakesTokens<Veu>) begin_runs(control);
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,

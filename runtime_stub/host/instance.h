@@ -34,6 +34,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
+  if (instance->drop_tokens != nullptr) instance->drop_tokens(instance->tokens);
   delete instance;
 }
 
@@ -219,13 +220,15 @@ inline tamp_status reported(Instance* instance) {
   const std::string task = report->record == rk::kNone16
                                ? std::string("no rTask")
                                : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
-  const std::string what = report->event == rk::kExchange ? std::string("values that other rTasks make")
-                                                          : "event '" + std::string(model.event_names[report->event]) + "'";
+  const std::string what = report->event == rk::kExchange   ? std::string("values that other rTasks make")
+                           : report->event == rk::kDecision ? std::string("whether another token follows")
+                                                            : "event '" + std::string(model.event_names[report->event]) + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
               std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " +
                   std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted) +
-                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()));
+                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()) +
+                  (report->run > 0 ? ", at token " + std::to_string(report->run) + " of prompt and text" : std::string()));
 }
 
 // The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.
@@ -350,6 +353,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
+  launch.tokens = instance->request;
   instance->launched = model.start(*instance, launch, bases, stream);
   return instance->launched;
 }

@@ -25,6 +25,7 @@ struct BoxMap {
 struct Instance;
 struct Phases;       // phases.h; graph execution only
 struct PhaseRunner;  // also
+struct TokenMemory;  // tokens.h; programs that make tokens only
 
 // What the generated file knows about its program.
 struct Model {
@@ -66,8 +67,11 @@ struct Instance {
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
   void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
-  cudaEvent_t probe = nullptr;                  // never recorded; asking for it tells whether the device still works
-  tamp_status launched = TAMP_OK;               // what the last launch returned
+  TokenMemory* tokens = nullptr;
+  void (*drop_tokens)(TokenMemory*) = nullptr;
+  const rk::TokenRequest* request = nullptr;  // of the next launch
+  cudaEvent_t probe = nullptr;                // never recorded; asking for it tells whether the device still works
+  tamp_status launched = TAMP_OK;             // what the last launch returned
   uint64_t wait_budget_ns = 0;
   float weights_kept = 0;  // rk::Launch
   bool failed = false;

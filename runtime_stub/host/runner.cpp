@@ -5,10 +5,13 @@
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
 //          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
 //          [--races FILE [--kept BEGIN:END]...] [--arena FILE] [--stages FILE] [--lengths N,N..]
+//          [--prompt N,N.. [--max-tokens N] [--temperature T] [--top-k K] [--top-p P] [--repetition-penalty P] [--seed S]]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, per
-// timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`, per stage `stage MICROSECONDS`. Exit codes: 0 good, 1 failed, 4 a repeat or
-// a second instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
+// timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`, per stage `stage MICROSECONDS`; with a
+// prompt `token NUMBER` for each token as it is made, instead of outputs. Exit codes: 0 good, 1 failed, 4 a repeat or
+// a second instance gave other bytes than the first run, or single runs other tokens, 10 + tamp_status where the model's API refused. The
+// message is on stderr.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -21,7 +24,7 @@
 #if defined(TAMP_RACES)
 #include <cpu_races.h>
 #endif
-#if defined(TAMP_STAGES)
+#if defined(TAMP_STAGES) || defined(TAMP_TOKENS)
 #include <algorithm>
 #endif
 #include TAMP_MODEL_HEADER
@@ -51,9 +54,13 @@ struct Job {
   double wait_budget_seconds = 0;
   std::string races;  // log of all accesses to device memory; needs a build with -DTAMP_RACES (cpu_races.h)
   std::vector<std::string> kept;
-  std::string arena;             // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
-  std::string stages;            // of the program, to be timed one by one (stages.h); needs a build with -DTAMP_STAGES like that
-  int multiprocessors = 0;       // of the stand-in; 0: as many as it likes
+  std::string arena;            // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
+  std::string stages;           // of the program, to be timed one by one (stages.h); needs a build with -DTAMP_STAGES like that
+  int multiprocessors = 0;      // of the stand-in; 0: as many as it likes
+  std::vector<int64_t> prompt;  // of a program that makes tokens: that is what is run. Needs a build with -DTAMP_TOKENS
+  int max_tokens = 16, top_k = 0;
+  double temperature = 0, top_p = 0, repetition_penalty = 0;
+  uint64_t seed = 0;
   std::vector<int64_t> lengths;  // of a program with lengths, in their order; none: the largest. Needs a build with -DTAMP_LENGTHS
 };
 
@@ -69,6 +76,13 @@ void check_cuda(cudaError_t error, const char* call) {
 
 void check_model(tamp_status status, MODEL(context) * context) {
   if (status != TAMP_OK) stop(10 + status, MODEL(message)(context));
+}
+
+std::vector<int64_t> read_numbers(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (const char* at = text.c_str(); *at != '\0'; at += *at == ',' ? 1 : 0)
+    numbers.push_back(std::strtoll(at, const_cast<char**>(&at), 10));
+  return numbers;
 }
 
 Job read_job(int argc, char** argv) {
@@ -106,8 +120,21 @@ Job read_job(int argc, char** argv) {
     else if (flag == "--multiprocessors")
       job.multiprocessors = std::atoi(value.c_str());
     else if (flag == "--lengths")
-      for (const char* at = value.c_str(); *at != '\0'; at += *at == ',' ? 1 : 0)
-        job.lengths.push_back(std::strtoll(at, const_cast<char**>(&at), 10));
+      job.lengths = read_numbers(value);
+    else if (flag == "--prompt")
+      job.prompt = read_numbers(value);
+    else if (flag == "--max-tokens")
+      job.max_tokens = std::atoi(value.c_str());
+    else if (flag == "--top-k")
+      job.top_k = std::atoi(value.c_str());
+    else if (flag == "--temperature")
+      job.temperature = std::atof(value.c_str());
+    else if (flag == "--top-p")
+      job.top_p = std::atof(value.c_str());
+    else if (flag == "--repetition-penalty")
+      job.repetition_penalty = std::atof(value.c_str());
+    else if (flag == "--seed")
+      job.seed = std::strtoull(value.c_str(), nullptr, 10);
     else if (flag == "--wait-budget")
       job.wait_budget_seconds = std::atof(value.c_str());
     else
@@ -373,6 +400,50 @@ void run_all(const Job& job, std::vector<Instance>& instances) {
   write_outputs(job, first);
 }
 
+#if defined(TAMP_TOKENS)
+#if defined(TAMP_TOKEN_STEPS)
+#include "runtime_stub/host/token_steps.h"
+#endif
+
+int print_token(void*, int64_t token) {
+  std::printf("token %lld\n", static_cast<long long>(token));
+  std::fflush(stdout);
+  return 0;
+}
+
+// The caller's inputs are those that each call gives; the program has memory of its own for the others.
+void run_tokens(const Job& job, Instance& instance) {
+  tamp_tokens wanted{};
+  wanted.prompt = job.prompt.data();
+  wanted.prompt_count = static_cast<int32_t>(job.prompt.size());
+  wanted.max_tokens = job.max_tokens;
+  wanted.temperature = static_cast<float>(job.temperature);
+  wanted.top_k = job.top_k;
+  wanted.top_p = static_cast<float>(job.top_p);
+  wanted.repetition_penalty = static_cast<float>(job.repetition_penalty);
+  wanted.seed = job.seed;
+  wanted.inputs = instance.inputs.data();
+  std::vector<int64_t> tokens(static_cast<size_t>(job.max_tokens));
+  for (int run = -kWarmUps; run < job.repeat; ++run) {
+    wanted.on_token = run + 1 == job.repeat ? print_token : nullptr;
+    int32_t count = 0;
+    const double before_us = clock_us();
+    check_model(MODEL(generate)(instance.context, &wanted, tokens.data(), &count, instance.stream), instance.context);
+    tokens.resize(static_cast<size_t>(count));
+    const double run_us = clock_us() - before_us;
+    if (run >= 0) std::printf("run %.3f %.3f\n", run_us, run_us);
+    tokens.resize(static_cast<size_t>(run + 1 == job.repeat ? count : job.max_tokens));
+  }
+#if defined(TAMP_TOKEN_STEPS)
+  const std::vector<int64_t> steps = steps::tokens_of(job, instance);
+  for (size_t t = 0; t < std::max(steps.size(), tokens.size()); ++t) {
+    if (t < steps.size() && t < tokens.size() && steps[t] == tokens[t]) continue;
+    stop(4, "token " + std::to_string(t) + " is not the one that single runs make");
+  }
+#endif
+}
+#endif
+
 void run_train(const Job& job, Instance& instance) {
   constexpr int kRounds = 7;
   for (int round = 0; round < kRounds; ++round) {
@@ -410,6 +481,15 @@ int main(int argc, char** argv) {
   watch(job);
 #else
   if (!job.races.empty()) stop(1, "--races needs a build with -DTAMP_RACES");
+#endif
+#if defined(TAMP_TOKENS)
+  if (!job.prompt.empty()) {
+    run_tokens(job, instances[0]);
+    for (Instance& instance : instances) free_instance(instance);
+    return 0;
+  }
+#else
+  if (!job.prompt.empty()) stop(1, "--prompt needs a build with -DTAMP_TOKENS");
 #endif
   run_all(job, instances);
 #if defined(TAMP_RACES)

@@ -1,0 +1,29 @@
+#include "compiler/schedule/token_boundary.h"
+
+#include <utility>
+
+namespace tamp::schedule {
+namespace {
+
+constexpr const char* kName = "next token";
+
+}  // namespace
+
+void add_token_boundary(RProgram& program, Generation generation) {
+  program.generation = std::move(generation);
+  if (!program.events.empty() && program.events.back().name == kName) {
+    program.boundary = EventId(static_cast<int64_t>(program.events.size()) - 1);
+    return;
+  }
+  program.boundary = EventId(static_cast<int64_t>(program.events.size()));
+  Event boundary{kName, 0};
+  for (auto& lane : program.lanes) {
+    if (lane.empty()) continue;
+    lane.push_back({});
+    lane.back().signal = program.boundary;
+    ++boundary.count;
+  }
+  program.events.push_back(std::move(boundary));
+}
+
+}  // namespace tamp::schedule

@@ -1,0 +1,100 @@
+// What runs of a program that makes tokens need of each other. A run may write what the run before it reads (an output in the memory of an
+// input, a token in the place of the last one) and reads what that wrote. So the boundary must come behind all that a run does, in each
+// lane: then the run before it is done as if it had been a launch of its own, for which the rest of the verifier stands.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/schedule/verify_memory.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+class GenerationVerifier {
+ public:
+  GenerationVerifier(const RProgram& program, Violations& violations)
+      : program_(program), graph_(program.graph), generation_(*program.generation), violations_(violations) {}
+
+  void run() {
+    if (program_.launches || !graph_.loops.empty() || !graph_.lengths.empty() || !program_.smaller.empty())
+      violations_.add("a program that makes tokens has loops or lengths, or is no persistent kernel");
+    if (!program_.boundary.valid() || program_.boundary.index() >= program_.events.size())
+      return violations_.add("there is no boundary between tokens");
+    for (size_t veu = 0; veu < program_.lanes.size(); ++veu) verify_lane(veu);
+    verify_ports();
+  }
+
+ private:
+  void verify_lane(size_t veu) {
+    const auto& lane = program_.lanes[veu];
+    for (size_t p = 0; p < lane.size(); ++p) {
+      const Instruction& i = lane[p];
+      const bool waits = std::find(i.waits.begin(), i.waits.end(), program_.boundary) != i.waits.end();
+      const bool is_boundary = i.signal == program_.boundary && !i.rtask.rop.valid() && i.turn == Turn::none;
+      const bool wanted = p + 1 == lane.size();
+      if (!waits && is_boundary == wanted && (i.signal == program_.boundary) == wanted) continue;
+      const At at{static_cast<int32_t>(veu), static_cast<int32_t>(p)};
+      return violations_.add(
+          fmt::format("{} may run beside the run of the token before: its lane does not end at the boundary between "
+                      "tokens, or is there too early",
+                      describe(program_, at)));
+    }
+  }
+
+  const Tensor* port(const std::vector<TensorId>& ports, int64_t i) {
+    if (i >= 0 && i < static_cast<int64_t>(ports.size())) return &graph_.tensor(ports[static_cast<size_t>(i)]);
+    violations_.add("the generation names an input or output that does not exist");
+    return nullptr;
+  }
+  // Per input, at most one run-to-run change of each element, and none of what an output brings.
+  void verify_ports() {
+    std::set<std::pair<int64_t, int64_t>> changed;
+    std::set<int64_t> fed, feeding;
+    for (const Feed& feed : generation_.feeds) {
+      const Tensor *const in = port(graph_.inputs, feed.input), *const out = port(graph_.outputs, feed.output);
+      if (in == nullptr || out == nullptr) return;
+      if (in->dtype != out->dtype || in->shape != out->shape || type_of(feed.input, true) != type_of(feed.output, false))
+        violations_.add(fmt::format("output '{}' becomes input '{}' of another type", printable(out->name), printable(in->name)));
+      const bool is_new = fed.insert(feed.input).second && feeding.insert(feed.output).second;
+      if (!is_new || feed.output == generation_.token)
+        violations_.add(
+            fmt::format("output '{}' becomes input '{}', and one of them has another part", printable(out->name), printable(in->name)));
+    }
+    for (const Advanced& advanced : generation_.inputs) {
+      const Tensor* const in = port(graph_.inputs, advanced.input);
+      if (in == nullptr) return;
+      const int64_t elements = element_count(in->shape);
+      const int64_t least = advanced.advance == Advance::mark_token      ? generation_.words
+                            : advanced.advance == Advance::mark_position ? generation_.places
+                                                                         : advanced.element + 1;
+      if (advanced.element < 0 || elements < least || least < 1 || fed.contains(advanced.input) ||
+          !changed.emplace(advanced.input, advanced.element).second)
+        violations_.add(fmt::format("input '{}' is changed outside of itself, or twice", printable(in->name)));
+    }
+    const Tensor* const token = port(graph_.outputs, generation_.token);
+    if (token != nullptr && (token->dtype != DType::i64 || element_count(token->shape) != 1))
+      violations_.add(fmt::format("output '{}' is no token", printable(token->name)));
+    const bool has_token = !generation_.inputs.empty() && generation_.inputs[0].advance == Advance::token;
+    if (!has_token) violations_.add("no input is the token");
+  }
+  DType type_of(int64_t i, bool is_input) const {
+    const auto& types = is_input ? graph_.input_types : graph_.output_types;
+    const auto& ports = is_input ? graph_.inputs : graph_.outputs;
+    return types.empty() ? graph_.tensor(ports[static_cast<size_t>(i)]).dtype : types[static_cast<size_t>(i)];
+  }
+
+  const RProgram& program_;
+  const Graph& graph_;
+  const Generation& generation_;
+  Violations& violations_;
+};
+
+}  // namespace
+
+void verify_generation(const RProgram& program, Violations& violations) {
+  if (program.generation) GenerationVerifier(program, violations).run();
+}
+
+}  // namespace tamp::schedule
