@@ -6,6 +6,8 @@ where they should; what has no part in making tokens is refused.
 """
 import ctypes
 import json
+import os
+import pathlib
 import sys
 import threading
 
@@ -188,12 +190,24 @@ def test_texts_end_where_they_should(tamp):
 
 def test_a_prompt_is_not_needed_twice(tamp):
     """The state of a recurrent network is in memory that changes places; after odd and even numbers of runs a text goes on."""
-    tamp("compile", save(tamp, recurrent("LSTM")), "-o", "step", "--vdevice", "cpu", "--generate")
+    tamp("compile", save(tamp, recurrent("LSTM")), "-o", "step", "--vdevice", "cpu", "--generate", "--embed-weights")
     program = Program(tamp)
     text = program.generate([5, 6], 9)
     for cut in (3, 4):
         assert program.generate([5, 6], cut) == text[:cut]
         assert program.generate(text[cut - 1:cut], 9 - cut, position=2 + cut - 1) == text[cut:]
+    program.function("destroy")(program.context)
+
+
+def test_a_decision_that_never_comes_names_the_token(tamp):
+    tamp("compile", save(tamp, recurrent(), "hangs"), "-o", "hangs", "--vdevice", "cpu", "--generate", "--embed-weights")
+    source = tamp.folder / "hangs" / "hangs.cu"
+    published = "publish_decision(line + kDecisionWord,"
+    assert source.read_text().count(published) == 1
+    source.write_text(source.read_text().replace(published, f"if (runs != 3) {published}"))
+    program = Program(tamp, "hangs")
+    program.generate([1, 2], 9, says="waited in vain for whether another token follows")
+    program.generate([1, 2], 9, says="at token 5 of prompt and text")  # again, since the context is spent
     program.function("destroy")(program.context)
 
 
@@ -232,6 +246,14 @@ def test_what_cannot_make_tokens_is_refused(tamp):
     tamp("run", "step", "--prompt", "1", "--device", "cpu", code=1, says="makes no tokens; compile it with --generate")
     tamp("run", path, "--prompt", "1", "--device", "cpu", code=1, says="--prompt: give --generate, too")
     tamp("run", path, "--top-k", "1", "--device", "cpu", code=1, says="are of --prompt")
+
+
+def test_the_example_writes(tamp):
+    example, folder = harness.ROOT / "examples" / "generate", tamp.folder / "chars"
+    run(sys.executable, example / "train.py", folder, "--updates", "20")
+    path = {"PATH": f"{pathlib.Path(tamp.program).absolute().parent}:{os.environ['PATH']}"}
+    text = run(sys.executable, example / "write.py", "The ", "--characters", "30", "--device", "cpu", "--folder", folder, env=path)
+    assert text.startswith("The ") and "30 characters in" in text, text
 
 
 def test_weights_of_a_program_of_tokens_can_be_replaced(tamp):
