@@ -102,6 +102,8 @@ void emit_host(SourceWriter& w, const Plan& plan);
 // How to compile the generated file without CMake.
 std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
+// For callers: plain extents. A dimension with a product of two has an axis for each.
+LengthAxes factors_of(const Graph& graph, const LengthAxes& axes);
 std::string extent_text(const Graph& graph, const Extent& extent);  // "2 * seq", "(seq + 1) / 2"
 // Members of the struct NAME_lengths: legal forms of the lengths' names.
 std::vector<std::string> length_members(const Graph& graph);

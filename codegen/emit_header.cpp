@@ -29,7 +29,7 @@ void describe_lengths(SourceWriter& w, const RProgram& program) {
   const Graph& graph = program.graph;
   w.blank();
   w.line("   Each run is given these numbers; shapes above are those of the largest:");
-  for (const Length& length : graph.lengths) w.line("   {}: {} to {}", comment(length.name), length.smallest, length.largest);
+  for (const Length& length : graph.lengths) w.line("   {}: {}", comment(length.name), values_text(length));
   list_axes(w, "inputs", graph, graph.input_axes);
   list_axes(w, "outputs", graph, graph.output_axes);
   for (const std::string& bucket : bucket_texts(program)) w.line("   A program for {}.", bucket);
@@ -41,7 +41,7 @@ void declare_lengths(SourceWriter& w, const std::string& name, const Graph& grap
   w.open(fmt::format("typedef struct {}_lengths", name));
   for (size_t i = 0; i < members.size(); ++i) {
     const Length& length = graph.lengths[i];
-    w.line("int64_t {}; /* '{}', {} to {} */", members[i], comment(length.name), length.smallest, length.largest);
+    w.line("int64_t {}; /* '{}', {} */", members[i], comment(length.name), values_text(length));
   }
   w.close(fmt::format(" {}_lengths;", name));
   w.line("/* Enqueues one inference. Inputs and outputs are dense with the extents that they have at these lengths. */");

@@ -157,11 +157,11 @@ void emit_model(SourceWriter& w, const Plan& plan) {
 }
 
 // What runtime_stub/host/lengths.h calls an axis: which port, dimension and length, and the extent's numbers.
-void emit_axes(SourceWriter& w, const std::string& kind, const std::vector<LengthAxes>& axes) {
+void emit_axes(SourceWriter& w, const std::string& kind, const Graph& graph, const std::vector<LengthAxes>& axes) {
   w.open(fmt::format("const tamp_axis k{}Axes[] =", kind));
   size_t count = 0;
   for (size_t port = 0; port < axes.size(); ++port) {
-    for (const LengthAxis& axis : axes[port]) {
+    for (const LengthAxis& axis : factors_of(graph, axes[port])) {
       const Extent& e = axis.extent;
       w.line("{{{}, {}, {}, {}, {}, {}}},", port, axis.dim, e.length, e.times, e.plus, e.over);
       ++count;
@@ -174,28 +174,32 @@ void emit_axes(SourceWriter& w, const std::string& kind, const std::vector<Lengt
 
 // The extents that a program's kernel is told.
 void emit_extent_table(SourceWriter& w, const RProgram& program, const Graph& whole) {
-  std::vector<std::string> texts;
-  for (const Extent& e : program.extents) {
-    const std::string& name = program.graph.lengths.at(static_cast<size_t>(e.length)).name;
-    texts.push_back(fmt::format("{{{}, {}, {}, {}}}", length_named(whole, name), e.times, e.plus, e.over));
-  }
-  w.line("const tamp_host::Extent kExtents[] = {{{}}};", texts.empty() ? "{}" : join(texts, ", "));
+  const auto text = [&](const Extent& e) {
+    const int64_t length = e.length < 0 ? e.length : length_named(whole, program.graph.lengths.at(static_cast<size_t>(e.length)).name);
+    return fmt::format("{{{}, {}, {}, {}}}", length, e.times, e.plus, e.over);
+  };
+  std::vector<std::string> extents, products;
+  for (const Extent& e : program.extents) extents.push_back(text(e));
+  for (const auto& [left, right] : program.graph.products) products.push_back(fmt::format("{{{}, {}}}", text(left), text(right)));
+  w.line("const tamp_host::Extent kExtents[] = {{{}}};", extents.empty() ? "{}" : join(extents, ", "));
+  w.line("const tamp_host::ExtentProduct kProducts[] = {{{}}};", products.empty() ? "{}" : join(products, ", "));
 }
 
 void emit_lengths(SourceWriter& w, const Plan& plan) {
   const Graph& graph = plan.program.graph;
   w.blank();
   w.open("const tamp_length kLengths[] =");
-  for (const Length& length : graph.lengths) w.line("{{\"{}\", {}, {}}},", c_string(length.name), length.smallest, length.largest);
+  for (const Length& length : graph.lengths)
+    w.line("{{\"{}\", {}, {}, {}}},", c_string(length.name), length.smallest, length.largest, length.step);
   w.close(";");
-  emit_axes(w, "Input", graph.input_axes);
-  emit_axes(w, "Output", graph.output_axes);
+  emit_axes(w, "Input", graph, graph.input_axes);
+  emit_axes(w, "Output", graph, graph.output_axes);
   std::vector<std::string> largest, buckets;
   const size_t length = bucket_length(plan.program);
   const auto add = [&](const Plan& bucket) {
     const std::string space = bucket.space.empty() ? "" : bucket.space + "::";
     largest.push_back(std::to_string(bucket_largest(bucket.program, graph.lengths[length].name)));
-    buckets.push_back(fmt::format("{{&{0}model(), {0}kExtents, {1}}}", space, bucket.program.extents.size()));
+    buckets.push_back(fmt::format("{{&{0}model(), {0}kExtents, {1}, {0}kProducts}}", space, bucket.program.extents.size()));
   };
   for (const Plan& smaller : plan.smaller) add(smaller);
   add(plan);

@@ -26,7 +26,7 @@ ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports, 
     out.push_back({{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}});
     if (axes.empty()) continue;
     ordered_json& varying = out.back()["axes"] = ordered_json::array();
-    for (const LengthAxis& axis : axes[out.size() - 1]) {
+    for (const LengthAxis& axis : factors_of(graph, axes[out.size() - 1])) {
       const Extent& e = axis.extent;
       varying.push_back({{"dim", axis.dim}, {"length", e.length}, {"times", e.times}, {"plus", e.plus}, {"over", e.over}});
     }
@@ -240,6 +240,7 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   const auto range_json = [](const DimRange& range) {
     ordered_json json = {{"smallest", range.smallest}, {"buckets", range.buckets}};
     if (range.chosen) json["chosen"] = true;
+    if (range.step != 1) json["step"] = range.step;
     return json;
   };
   for (const auto& [name, range] : origin->ranges) out["ranges"][name] = range_json(range);
@@ -323,8 +324,10 @@ ordered_json program_json(const Plan& plan, const SourceLines& lines, const std:
   if (program.generation) out["generation"] = generation_json(program);
   if (plan.has_lengths()) {
     ordered_json& lengths = out["lengths"] = ordered_json::array();
-    for (const Length& length : program.graph.lengths)
+    for (const Length& length : program.graph.lengths) {
       lengths.push_back({{"name", length.name}, {"smallest", length.smallest}, {"largest", length.largest}});
+      if (length.step != 1) lengths.back()["step"] = length.step;
+    }
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "codegen/emit.h"
+#include "compiler/ir/length_rules.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "kernels/vdevice/numbers.cuh"
@@ -290,8 +291,31 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
+LengthAxes factors_of(const Graph& graph, const LengthAxes& axes) {
+  LengthAxes factors;
+  for (const auto& [dim, e] : axes) {
+    if (e.length >= 0) {
+      factors.push_back({dim, e});
+      continue;
+    }
+    const auto& [left, right] = graph.products[static_cast<size_t>(-1 - e.length)];
+    LengthAxes own = factors_of(graph, {{dim, left}, {dim, right}});
+    const auto whole = std::find_if(own.begin(), own.end(), [&](const LengthAxis& axis) { return is_exact(axis.extent, graph.lengths); });
+    TAMP_CHECK(e.plus == 0 && e.over == 1 && (e.times == 1 || whole != own.end()), "a port's extent that is no product");
+    if (e.times != 1) whole->extent.times *= e.times, whole->extent.plus *= e.times;
+    factors.insert(factors.end(), own.begin(), own.end());
+  }
+  return factors;
+}
+
 std::string extent_text(const Graph& graph, const Extent& e) {
-  std::string text = graph.lengths[static_cast<size_t>(e.length)].name;
+  std::string text;
+  if (e.length >= 0) {
+    text = graph.lengths[static_cast<size_t>(e.length)].name;
+  } else {
+    const auto& [left, right] = graph.products[static_cast<size_t>(-1 - e.length)];
+    text = fmt::format("({}) * ({})", extent_text(graph, left), extent_text(graph, right));
+  }
   if (e.times != 1) text = fmt::format("{} * {}", e.times, text);
   if (e.plus != 0) text += fmt::format(" {} {}", e.plus < 0 ? '-' : '+', std::abs(e.plus));
   return e.over == 1 ? text : fmt::format("({}) / {}", text, e.over);

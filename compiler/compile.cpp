@@ -368,7 +368,7 @@ Compiled compile_one(const std::string& model_path, const CompileOptions& option
 // A dimension that has one value in this bucket is no length of its program yet, and becomes one, behind the others.
 void add_lengths(RProgram& program, const RProgram& largest, int64_t bucket) {
   for (const Length& length : largest.graph.lengths) {
-    if (length_named(program.graph, length.name) < 0) program.graph.lengths.push_back({length.name, bucket, bucket});
+    if (length_named(program.graph, length.name) < 0) program.graph.lengths.push_back({length.name, bucket, bucket, length.step});
   }
   if (!program.guards.empty()) return;
   for (const RKernel& rkernel : program.rkernels) program.guards.emplace_back(rkernel.phases.size());
@@ -382,9 +382,9 @@ void require_ports(const char* kind, const RProgram& program, const RProgram& la
     const Tensor &own = program.graph.tensor(ports[i]), &of_all = largest.graph.tensor(all[i]);
     Shape wanted = of_all.shape;
     for (const LengthAxis& axis : axes[i]) {
-      const std::string& name = largest.graph.lengths[static_cast<size_t>(axis.extent.length)].name;
-      const int64_t value = program.graph.lengths[static_cast<size_t>(length_named(program.graph, name))].largest;
-      wanted[static_cast<size_t>(axis.dim)] = axis.extent.at(value);
+      std::vector<int64_t> values;
+      for (const Length& length : largest.graph.lengths) values.push_back(bucket_largest(program, length.name));
+      wanted[static_cast<size_t>(axis.dim)] = value_of(largest.graph.products, axis.extent, values);
     }
     if (own.dtype == of_all.dtype && own.shape == wanted) continue;
     throw unsupported("{} '{}': is {}{} in one bucket, where {}{} was expected", kind, printable(of_all.name), name_of(own.dtype),
@@ -407,7 +407,7 @@ Buckets buckets_of(const CompileOptions& options) {
     // A bucket of one value is a program of fixed size, but for the largest: its ports say what varies in all.
     const bool is_fixed = smallest == largest && largest != range->buckets.back();
     if (range == (options.batches ? &*options.batches : nullptr)) {
-      one.batches = is_fixed ? std::nullopt : std::optional<DimRange>({smallest, {largest}});
+      one.batches = is_fixed ? std::nullopt : std::optional<DimRange>({smallest, {largest}, false, range->step});
       one.batch = is_fixed ? largest : 0;
     } else {
       const std::string symbol = std::find_if(options.ranges.begin(), options.ranges.end(), [&, of = range](const auto& entry) {
@@ -417,10 +417,10 @@ Buckets buckets_of(const CompileOptions& options) {
       if (is_fixed)
         one.dims[symbol] = largest;
       else
-        one.ranges[symbol] = {smallest, {largest}};
+        one.ranges[symbol] = {smallest, {largest}, false, range->step};
     }
     buckets.options.push_back(std::move(one));
-    if (!range->chosen) smallest = largest + 1;
+    if (!range->chosen) smallest = largest + range->step;
   }
   return buckets;
 }
@@ -474,7 +474,7 @@ Compiled compile_chosen(const std::string& model_path, CompileOptions options, D
   std::vector<RProgram> programs;
   programs.push_back(std::move(compiled.program));
   while (programs[0].vdevice.arch != "cpu" && programs.size() < kMostChosen) {
-    const int64_t half = range.buckets[0] / 2;
+    const int64_t half = range.buckets[0] / 2 / range.step * range.step;
     if (half < std::max<int64_t>(range.smallest, 2)) break;
     RProgram smaller = compiled_up_to(half).program;
     if (smaller.estimated_us > kWorthChoosing * programs[0].estimated_us) break;

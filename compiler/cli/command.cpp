@@ -55,7 +55,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   add_value(command, "--execution", "E", arguments.execution,
             "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison");
   add_repeated(command, "--dim", "NAME=N|A:B|N,..", arguments.dims,
-               "Value of a symbolic dimension of the model; 1:512: each run says which of these; 16,64,256: the same of 1 to 256, with a "
+               "Value of a symbolic dimension of the model; 1:512: each run says which of these; 32:640:32: the same in steps of 32; "
+               "16,64,256: the same of 1 to 256, with a "
                "program up to each of these values; may be repeated (docs/howto/lengths.md)");
   add_value(command, "--batch", "N|A:B|N,..", arguments.batch,
             "First extent of all inputs, also where the model was exported with another one; or values of run time, as with --dim");
@@ -116,11 +117,12 @@ std::optional<int64_t> extent_of(std::string_view text) {
   return extent;
 }
 
-// "8", "1:512", "16,64,256" or "8:16,64,256". A single number has smallest == buckets[0].
+// "8", "1:512", "16,64,256", "8:16,64,256" or "32:640:32". A single number has smallest == buckets[0].
 DimRange parse_range(const std::string& where, const std::string& value) {
   const auto wrong = [&](const std::string& why) {
-    return bad_input(fmt::format("{}: '{}' {}; expected N, or for values of run time SMALLEST:LARGEST or LARGEST,LARGER,..", where,
-                                 printable(value), why));
+    return bad_input(
+        fmt::format("{}: '{}' {}; expected N, or for values of run time SMALLEST:LARGEST, SMALLEST:LARGEST:STEP or LARGEST,LARGER,..",
+                    where, printable(value), why));
   };
   const auto number = [&](std::string_view text) {
     const std::optional<int64_t> extent = extent_of(text);
@@ -133,6 +135,10 @@ DimRange parse_range(const std::string& where, const std::string& value) {
   if (colon != std::string_view::npos) {
     range.smallest = number(rest.substr(0, colon));
     rest.remove_prefix(colon + 1);
+    if (const size_t second = rest.find(':'); second != std::string_view::npos) {
+      range.step = number(rest.substr(second + 1));
+      rest.remove_suffix(rest.size() - second);
+    }
   } else if (comma == std::string_view::npos) {
     range.smallest = number(rest);
   }
@@ -142,6 +148,9 @@ DimRange parse_range(const std::string& where, const std::string& value) {
     if (range.buckets.size() > 1 && range.buckets.back() <= range.buckets.rbegin()[1]) throw wrong("does not ascend");
   }
   if (range.smallest > range.buckets.front()) throw wrong("begins behind its end");
+  for (const int64_t bucket : range.buckets) {
+    if (bucket % range.step != 0 || range.smallest % range.step != 0) throw wrong("has values that are no multiples of its step");
+  }
   return range;
 }
 

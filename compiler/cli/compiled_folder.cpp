@@ -41,6 +41,14 @@ DType parse_dtype(const std::string& name) {
   throw bad_input("element type '{}' is not known", printable(name));
 }
 
+// A dimension with several axes has the product of their numbers.
+Shape shape_at(const Port& port, const std::vector<int64_t>& values) {
+  Shape shape = port.shape;
+  for (const auto& [dim, extent] : port.axes) shape[static_cast<size_t>(dim)] = 1;
+  for (const auto& [dim, extent] : port.axes) shape[static_cast<size_t>(dim)] *= extent.at(values[static_cast<size_t>(extent.length)]);
+  return shape;
+}
+
 std::vector<Port> read_ports(const json& ports) {
   std::vector<Port> out;
   for (const json& port : ports) {
@@ -104,7 +112,8 @@ void read_times(const json& planned_ns, std::vector<CompiledFolder::Lane>& lanes
 }
 
 DimRange read_range(const json& object) {
-  DimRange range{object.at("smallest"), object.at("buckets").get<std::vector<int64_t>>(), object.value("chosen", false)};
+  DimRange range{object.at("smallest"), object.at("buckets").get<std::vector<int64_t>>(), object.value("chosen", false),
+                 object.value("step", int64_t{1})};
   if (range.smallest < 1 || range.buckets.empty() || !std::is_sorted(range.buckets.begin(), range.buckets.end()) ||
       range.smallest > range.buckets.front())
     throw bad_input("field 'ranges' or 'batches' is not a range");
@@ -113,7 +122,7 @@ DimRange read_range(const json& object) {
 
 void read_lengths(const json& object, CompiledFolder& out) {
   for (const json& length : object.value("lengths", json::array()))
-    out.lengths.push_back({length.at("name"), length.at("smallest"), length.at("largest")});
+    out.lengths.push_back({length.at("name"), length.at("smallest"), length.at("largest"), length.value("step", int64_t{1})});
   if (out.lengths.empty()) return;
   const auto add = [&](const json& program) {
     CompiledFolder::Bucket& bucket = out.buckets.emplace_back();
@@ -199,7 +208,7 @@ void check(const CompiledFolder& read) {
     }
   }
   for (const Length& length : read.lengths) {
-    if (length.smallest < 1 || length.smallest > length.largest || length.largest > (int64_t{1} << 31))
+    if (length.smallest < 1 || length.smallest > length.largest || length.largest > (int64_t{1} << 31) || length.step < 1)
       throw bad_input("field 'lengths' is out of range");
     for (const CompiledFolder::Bucket& bucket : read.buckets) {
       if (!bucket.largest.contains(length.name)) throw bad_input("field 'smaller' has other lengths");
@@ -207,12 +216,14 @@ void check(const CompiledFolder& read) {
   }
   for (const auto& ports : {read.inputs, read.outputs}) {
     for (const Port& port : ports) {
+      std::vector<int64_t> largest;
+      for (const Length& length : read.lengths) largest.push_back(length.largest);
       for (const auto& [dim, extent] : port.axes) {
         const bool is_there = dim >= 0 && dim < static_cast<int64_t>(port.shape.size()) && extent.length >= 0 &&
                               static_cast<size_t>(extent.length) < read.lengths.size() && extent.times >= 1 && extent.over >= 1;
-        if (!is_there || extent.at(read.lengths[static_cast<size_t>(extent.length)].largest) != port.shape[static_cast<size_t>(dim)])
-          throw bad_input("a port's field 'axes' does not fit its shape");
+        if (!is_there) throw bad_input("a port's field 'axes' does not fit its shape");
       }
+      if (shape_at(port, largest) != port.shape) throw bad_input("a port's field 'axes' does not fit its shape");
       for (const int64_t extent : port.shape) {
         if (extent < 0 || extent > (int64_t{1} << 40)) throw bad_input("a port's field 'shape' is out of range");
       }
@@ -266,15 +277,11 @@ CompiledFolder at_values(CompiledFolder compiled, const std::vector<int64_t>& va
   TAMP_CHECK(values.size() == compiled.lengths.size(), "values of other lengths");
   for (size_t i = 0; i < values.size(); ++i) {
     const Length& length = compiled.lengths[i];
-    if (values[i] < length.smallest || values[i] > length.largest)
-      throw bad_input("{}: length '{}' is {}, allowed are {} to {}", compiled.name, printable(length.name), values[i], length.smallest,
-                      length.largest);
+    if (values[i] < length.smallest || values[i] > length.largest || values[i] % length.step != 0)
+      throw bad_input("{}: length '{}' is {}, allowed are {}", compiled.name, printable(length.name), values[i], values_text(length));
   }
   for (auto* ports : {&compiled.inputs, &compiled.outputs}) {
-    for (Port& port : *ports) {
-      for (const auto& [dim, extent] : port.axes)
-        port.shape[static_cast<size_t>(dim)] = extent.at(values[static_cast<size_t>(extent.length)]);
-    }
+    for (Port& port : *ports) port.shape = shape_at(port, values);
   }
   compiled.values = values;
   return compiled;
@@ -300,12 +307,15 @@ bool is_largest(const CompiledFolder& compiled) {
 std::string port_text(const CompiledFolder& compiled, const Port& port) {
   std::vector<std::string> extents;
   for (const int64_t extent : port.shape) extents.push_back(std::to_string(extent));
+  int64_t last = -1;
   for (const auto& [dim, extent] : port.axes) {
     std::string text = printable(compiled.lengths[static_cast<size_t>(extent.length)].name);
     if (extent.times != 1) text = fmt::format("{}*{}", extent.times, text);
     if (extent.plus != 0) text += fmt::format("{:+}", extent.plus);
     if (extent.over != 1) text = fmt::format("({})/{}", text, extent.over);
-    extents[static_cast<size_t>(dim)] = text;
+    std::string& shown = extents[static_cast<size_t>(dim)];
+    shown = dim == last ? fmt::format("{}*{}", shown, text) : text;
+    last = dim;
   }
   return fmt::format("{}[{}]", name_of(port.dtype), join(extents, ","));
 }

@@ -134,7 +134,7 @@ void print_head(const CompiledFolder& m) {
 }
 
 void print_lengths(const CompiledFolder& m) {
-  for (const Length& length : m.lengths) fmt::print("length      '{}' {} to {}\n", printable(length.name), length.smallest, length.largest);
+  for (const Length& length : m.lengths) fmt::print("length      '{}' {}\n", printable(length.name), values_text(length));
   for (const CompiledFolder::Bucket& bucket : m.buckets) {
     if (m.buckets.size() == 1) break;  // `compiled` says all
     std::vector<std::string> texts;
@@ -290,7 +290,10 @@ ordered_json folder_ports_json(const std::vector<Port>& ports) {
 
 ordered_json lengths_json(const CompiledFolder& m) {
   ordered_json out = ordered_json::array();
-  for (const Length& length : m.lengths) out.push_back({{"name", length.name}, {"smallest", length.smallest}, {"largest", length.largest}});
+  for (const Length& length : m.lengths) {
+    out.push_back({{"name", length.name}, {"smallest", length.smallest}, {"largest", length.largest}});
+    if (length.step != 1) out.back()["step"] = length.step;
+  }
   return out;
 }
 

@@ -18,7 +18,12 @@ TensorId plus(NodeImport& n, TensorId a, TensorId b) {
 }
 
 TensorId times(NodeImport& n, TensorId a, int64_t factor) {
-  return factor == 1 ? a : n.elementwise(ElementwiseOp::mul, {a, n.constant_i64(factor)});
+  return factor == 1 && !n.keeps_copies() ? a : n.elementwise(ElementwiseOp::mul, {a, n.constant_i64(factor)});
+}
+
+// n.counting(..), but with lengths of run time as a product: at another length the step is another one.
+TensorId counted_by(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64_t step) {
+  return n.keeps_copies() ? times(n, n.counting(extent, rank, axis), step) : n.counting(extent, rank, axis, step);
 }
 
 // Indices as i64; constant ones are checked. `extent` is x's along `axis`.
@@ -163,7 +168,7 @@ void import_gather_elements(NodeImport& n) {
   const Ints steps = steps_of(shape);
   TensorId place;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (d != along && wanted[d] > 1) place = plus(n, place, n.counting(wanted[d], shape.size(), d, steps[d]));
+    if (d != along && (wanted[d] > 1 || n.keeps_copies())) place = plus(n, place, counted_by(n, wanted[d], shape.size(), d, steps[d]));
   }
   place = plus(n, place, times(n, nearest(n, indices, shape[along]), steps[along]));
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, shape.size()), place}));
@@ -190,7 +195,7 @@ void import_gather_nd(NodeImport& n) {
   const Ints steps = steps_of(part_of(shape, 0, selected));
   TensorId place;
   for (size_t d = 0; d < batch; ++d) {
-    if (shape[d] > 1) place = plus(n, place, n.counting(shape[d], front.size(), d, steps[d]));
+    if (shape[d] > 1 || n.keeps_copies()) place = plus(n, place, counted_by(n, shape[d], front.size(), d, steps[d]));
   }
   for (size_t j = 0; j < coordinates; ++j) {
     const size_t d = batch + j;
@@ -343,7 +348,7 @@ void import_reverse_sequence(NodeImport& n) {
   across[b] = shape[b];
   lengths = n.reshape(n.cast(lengths, DType::i64), across);
   lengths = n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {lengths, n.constant_i64(0)}), n.constant_i64(shape[t])});
-  const TensorId at = n.counting(shape[t], 2, t), at_batch = n.counting(shape[b], 2, b, time == 0 ? 1 : shape[t]);
+  const TensorId at = n.counting(shape[t], 2, t), at_batch = counted_by(n, shape[b], 2, b, time == 0 ? 1 : shape[t]);
   const TensorId is_before_end = n.elementwise(ElementwiseOp::less, {at, lengths});
   const TensorId last = plus(n, lengths, n.constant_i64(-1));
   const TensorId from = n.elementwise(ElementwiseOp::where, {is_before_end, n.elementwise(ElementwiseOp::sub, {last, at}), at});

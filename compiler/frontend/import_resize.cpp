@@ -109,6 +109,7 @@ struct Table {
   int64_t axis = 0;
   double growth = 1;
   TapTable taps;
+  TensorId indices = {}, weights = {};
 };
 
 TensorId weights_constant(NodeImport& n, const TapTable& table, const Shape& shape) {
@@ -122,10 +123,83 @@ TensorId resampled(NodeImport& n, TensorId x, std::vector<Table> tables, float o
   for (const Table& table : tables) {
     const Shape shape{static_cast<int64_t>(table.taps.indices.size()) / table.taps.taps, table.taps.taps};
     attrs.axes.push_back(table.axis);
-    inputs.push_back(n.constant_i64(table.taps.indices, shape));
-    inputs.push_back(weights_constant(n, table.taps, shape));
+    inputs.push_back(table.indices.valid() ? table.indices : n.constant_i64(table.taps.indices, shape));
+    inputs.push_back(table.weights.valid() ? table.weights : weights_constant(n, table.taps, shape));
   }
   return n.add(attrs, inputs);
+}
+
+// In a model with lengths of run time tables are arithmetic on the extents that is folded, so that they can be had at each length.
+
+// Places that do not depend on the input's extent, but for its last element.
+void bound_taps(NodeImport& n, const ResizeRule& rule, ResizeAxis axis, Table& table) {
+  const int64_t last = axis.in - 1;
+  axis.in += axis.out + table.taps.taps;
+  const TapTable free = tap_table(rule, axis);
+  const Shape shape{axis.out, free.taps};
+  table.indices = n.elementwise(ElementwiseOp::min, {n.constant_i64(free.indices, shape), n.constant_i64(last)});
+  table.weights = weights_constant(n, free, shape);
+}
+
+// Where the scale is out / in, element o lies at a fraction of whole numbers: `above` / `below`.
+void fraction_taps(NodeImport& n, const ResizeRule& rule, const ResizeAxis& axis, Table& table) {
+  const auto with = [&](ElementwiseOp op, TensorId a, TensorId b) { return n.elementwise(op, {a, b}); };
+  const auto number = [&](int64_t value) { return n.constant_i64(value); };
+  const TensorId o = n.counting(axis.out, 2, 0), in = number(axis.in), out = number(axis.out), two = number(2);
+  TensorId above = with(ElementwiseOp::mul, o, in), below = out;
+  if (rule.place == ResizePlace::align_corners) {
+    above = with(ElementwiseOp::mul, o, with(ElementwiseOp::sub, in, number(1)));
+    below = with(ElementwiseOp::max, with(ElementwiseOp::sub, out, number(1)), number(1));
+  } else if (rule.place != ResizePlace::asymmetric) {  // (o + 1/2) * in / out - 1/2
+    above = with(ElementwiseOp::sub, with(ElementwiseOp::add, with(ElementwiseOp::mul, above, two), in), out);
+    below = with(ElementwiseOp::mul, out, two);
+  }
+  // Rounded down; what is divided is made positive.
+  const auto quotient = [&](TensorId a, TensorId b) {
+    return with(ElementwiseOp::sub, with(ElementwiseOp::div, with(ElementwiseOp::add, a, b), b), number(1));
+  };
+  const auto inside = [&](TensorId at) {
+    return with(ElementwiseOp::max, with(ElementwiseOp::min, at, with(ElementwiseOp::sub, in, number(1))), number(0));
+  };
+  if (rule.mode == ResizeMode::nearest) {
+    const TensorId twice = with(ElementwiseOp::mul, below, two), double_above = with(ElementwiseOp::mul, above, two);
+    TensorId at = quotient(above, below);
+    if (rule.nearest == ResizeNearest::ceil)
+      at = quotient(with(ElementwiseOp::add, above, with(ElementwiseOp::sub, below, number(1))), below);
+    else if (rule.nearest == ResizeNearest::round_prefer_ceil)
+      at = quotient(with(ElementwiseOp::add, double_above, below), twice);
+    else if (rule.nearest == ResizeNearest::round_prefer_floor)
+      at = quotient(with(ElementwiseOp::add, double_above, with(ElementwiseOp::sub, below, number(1))), twice);
+    table.indices = inside(at);
+    return;
+  }
+  const TensorId low = quotient(above, below);
+  const TensorId rest = n.cast(with(ElementwiseOp::sub, above, with(ElementwiseOp::mul, low, below)), DType::f32);
+  const TensorId share = with(ElementwiseOp::div, rest, n.cast(below, DType::f32));
+  const TensorId one = n.constant(ops::raw_value(DType::f32, {}, std::vector<float>{1}));
+  table.indices = n.add(Concat{1}, {inside(low), inside(with(ElementwiseOp::add, low, number(1)))});
+  table.weights = n.add(Concat{1}, {with(ElementwiseOp::sub, one, share), share});
+}
+
+void make_foldable(NodeImport& n, const ResizeRule& rule, const ResizeAxis& axis, bool by_sizes, Table& table) {
+  if (!n.keeps_copies() || rule.antialias || rule.exclude_outside) return;
+  const bool is_whole = static_cast<double>(axis.out) / static_cast<double>(axis.in) == axis.scale;
+  switch (rule.place) {
+    case ResizePlace::align_corners:
+      if (is_whole && rule.mode != ResizeMode::cubic) fraction_taps(n, rule, axis, table);
+      return;
+    case ResizePlace::pytorch_half_pixel:
+      if (axis.out == 1) return;
+      [[fallthrough]];
+    case ResizePlace::half_pixel:
+    case ResizePlace::asymmetric:
+      if (by_sizes && is_whole && rule.mode != ResizeMode::cubic)
+        fraction_taps(n, rule, axis, table);
+      else if (!by_sizes)
+        bound_taps(n, rule, axis, table);
+      return;
+    default: return;
+  }
 }
 
 // The order of axes: axes that shrink X most come first.
@@ -151,13 +225,17 @@ TensorId resized(NodeImport& n, TensorId x, std::vector<Table> tables, bool copi
 }
 
 // `dimensions`: of X, one for each of `axes`.
-void resize(NodeImport& n, TensorId x, const ResizeRule& rule, const std::vector<ResizeAxis>& axes, const Ints& dimensions, float outside) {
+void resize(NodeImport& n, TensorId x, const ResizeRule& rule, const std::vector<ResizeAxis>& axes, const Ints& dimensions, float outside,
+            bool by_sizes) {
   std::vector<Table> tables;
   for (size_t a = 0; a < axes.size(); ++a) {
     const int64_t row_bytes = taps_of(rule, axes[a].scale) * static_cast<int64_t>(sizeof(int64_t) + sizeof(float));
     n.charge(row_bytes > kMaxAttribute / 16 ? INT64_MAX / 2 : axes[a].out * row_bytes);
     Table table{dimensions[a], static_cast<double>(axes[a].out) / static_cast<double>(axes[a].in), tap_table(rule, axes[a])};
-    if (!table.taps.is_identity(axes[a].in)) tables.push_back(std::move(table));
+    const bool may_differ = n.keeps_copies() && by_sizes && dimensions[a] >= 2;  // at another length
+    if (table.taps.is_identity(axes[a].in) && !may_differ) continue;
+    make_foldable(n, rule, axes[a], by_sizes, table);
+    tables.push_back(std::move(table));
   }
   n.result(0, tables.empty() ? x : resized(n, x, std::move(tables), rule.mode == ResizeMode::nearest, outside));
 }
@@ -213,7 +291,7 @@ void import_resize(NodeImport& n) {
   if (!scales.empty()) set_scales(n, axes, scales);
   if (!sizes.empty()) set_sizes(n, axes, sizes, policy);
   if (rule.place == ResizePlace::tf_crop_and_resize) set_roi(n, axes, !scales.empty());
-  resize(n, x, rule, axes, dimensions, outside);
+  resize(n, x, rule, axes, dimensions, outside, !sizes.empty());
 }
 
 // What Resize 10 does.
@@ -237,7 +315,7 @@ void import_upsample(NodeImport& n) {
     scales = {1, 1, n.attr_float("height_scale", 0), n.attr_float("width_scale", 0)};
   }
   set_scales(n, axes, scales);
-  resize(n, x, rule, axes, dimensions, 0);
+  resize(n, x, rule, axes, dimensions, 0, /*by_sizes=*/false);
 }
 
 }  // namespace tamp::frontend

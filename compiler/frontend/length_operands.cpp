@@ -112,14 +112,13 @@ TensorId LengthOperands::number_of(const Extent& extent, DType dtype) {
   const auto key = std::tuple(extent.length, extent.times, extent.plus, extent.over, static_cast<int>(dtype));
   TensorId& made = number_[key];
   if (made.valid()) return made;
-  const Length& length = original_.lengths[static_cast<size_t>(extent.length)];
-  const bool is_plain = extent.times > 0 && extent.at(length.smallest) >= 0;
+  const bool is_plain = extent.times > 0 && least(extent) >= 0;
   const Extent read = is_plain ? extent : Extent{extent.length};
   const DType counted = dtype == DType::i32 ? DType::i32 : DType::i64;
   Pad pad;
   pad.before = pad.after = {0};
   pad.number = read;
-  TensorId number = emit(Reshape{{}}, {emit(pad, {constant(counted, {1}, static_cast<double>(read.at(length.largest)))})});
+  TensorId number = emit(Reshape{{}}, {emit(pad, {constant(counted, {1}, static_cast<double>(at(read, largest_)))})});
   if (!is_plain) {
     number = elementwise(ElementwiseOp::mul, {number, scalar(counted, static_cast<double>(extent.times))});
     number = elementwise(ElementwiseOp::add, {number, scalar(counted, static_cast<double>(extent.plus))});

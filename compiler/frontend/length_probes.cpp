@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/ir/length_rules.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/text.h"
 
@@ -42,6 +43,15 @@ bool is_cut_of(const Tensor& whole, const Tensor& part) {
 
 }  // namespace
 
+LengthProbes::LengthProbes(Graph original, const std::vector<Probe>& probes) : original_(std::move(original)), probes_(probes) {
+  for (const Length& length : original_.lengths) {
+    smallest_.push_back(length.smallest);
+    largest_.push_back(length.largest);
+  }
+}
+
+int64_t LengthProbes::least(const Extent& extent) const { return at(extent, smallest_); }
+
 void LengthProbes::set_where(const ROperator& rop) {
   where_ = fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs));
 }
@@ -66,24 +76,19 @@ std::string LengthProbes::values_text(const Probe& probe) const {
   return join(parts, " ");
 }
 
-const std::vector<int64_t>& LengthProbes::largest_values() {
-  if (largest_.empty()) {
-    for (const Length& length : original_.lengths) largest_.push_back(length.largest);
-  }
-  return largest_;
-}
-
 std::optional<Extent> LengthProbes::line(int64_t own, const std::function<int64_t(const Probe&)>& number) {
   std::optional<Extent> found;
   for (const Probe& probe : probes_) {
     const int64_t other = number(probe);
     if (other == own) continue;
     for (size_t l = 0; l < probe.values.size() && !found; ++l) {
-      const int64_t run = largest_values()[l] - probe.values[l];
+      const int64_t run = largest_[l] - probe.values[l];
       if (run == 0) continue;
-      if ((own - other) % run == 0) {
-        const int64_t times = (own - other) / run;
-        found = Extent{static_cast<int32_t>(l), times, own - times * largest_values()[l], 1};
+      const int64_t step = original_.lengths[l].step;
+      for (const int64_t over : {int64_t{1}, step}) {
+        if (found || (own - other) * over % run != 0) continue;
+        const int64_t times = (own - other) * over / run;
+        found = reduced({static_cast<int32_t>(l), times, own * over - times * largest_[l], over}, original_.lengths);
       }
     }
   }
@@ -93,16 +98,37 @@ std::optional<Extent> LengthProbes::line(int64_t own, const std::function<int64_
         found = known;
     }
   }
+  if (!found || !fits(*found, own, number)) {
+    if (const auto rounded = rounded_line(own, number)) found = rounded;
+  }
   if (found && !fits(*found, own, number)) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
   if (!found && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
     throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
   return found;
 }
 
-bool LengthProbes::fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) {
-  const auto l = static_cast<size_t>(extent.length);
-  if (extent.at(largest_values()[l]) != own) return false;
-  return std::all_of(probes_.begin(), probes_.end(), [&](const Probe& probe) { return extent.at(probe.values[l]) == number(probe); });
+// A line that is rounded down, as 3 * L / 2 of a Resize.
+std::optional<Extent> LengthProbes::rounded_line(int64_t own, const std::function<int64_t(const Probe&)>& number) const {
+  constexpr int64_t kMostOver = 8;
+  for (const Probe& probe : probes_) {
+    const int64_t other = number(probe);
+    for (size_t l = 0; l < largest_.size() && other != own; ++l) {
+      const int64_t run = largest_[l] - probe.values[l];
+      for (int64_t over = 2; over <= kMostOver && run != 0; ++over) {
+        const int64_t times = static_cast<int64_t>(std::llround(static_cast<double>((own - other) * over) / static_cast<double>(run)));
+        for (int64_t rest = 0; rest < over; ++rest) {
+          const Extent found{static_cast<int32_t>(l), times, own * over - times * largest_[l] + rest, over};
+          if (times > 0 && fits(found, own, number)) return found;
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool LengthProbes::fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) const {
+  return at(extent, largest_) == own &&
+         std::all_of(probes_.begin(), probes_.end(), [&](const Probe& probe) { return at(extent, probe.values) == number(probe); });
 }
 
 std::optional<Extent> LengthProbes::line_of(const std::function<int64_t(const ROperator&)>& number) {
@@ -111,6 +137,38 @@ std::optional<Extent> LengthProbes::line_of(const std::function<int64_t(const RO
 
 std::optional<Extent> LengthProbes::extent_of_result(size_t k, size_t d) {
   return line(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
+}
+
+std::optional<Extent> LengthProbes::line_or_product(int64_t own, const std::function<int64_t(const Probe&)>& number) {
+  try {
+    return line(own, number);
+  } catch (const Mixes&) {
+    if (const std::optional<Extent> found = product_of(own, number)) return found;
+    throw;
+  }
+}
+
+std::optional<Extent> LengthProbes::product_of(int64_t own, const std::function<int64_t(const Probe&)>& number) {
+  for (const Extent& known : known_) {
+    if (known.length < 0 && own % at(known, largest_) == 0 && known.over == 1) {
+      const int64_t times = own / at(known, largest_);
+      if (const Extent more{known.length, known.times * times, known.plus * times, 1}; fits(more, own, number)) return more;
+    }
+  }
+  for (size_t i = 0; i < known_.size(); ++i) {
+    for (size_t k = i; k < known_.size(); ++k) {
+      const int64_t each = at(known_[i], largest_) * at(known_[k], largest_);
+      if (each == 0 || own % each != 0) continue;
+      products_.push_back({known_[i], known_[k]});
+      const Extent found{static_cast<int32_t>(-static_cast<int64_t>(products_.size())), own / each};
+      if (fits(found, own, number)) {
+        note({found.length});
+        return found;
+      }
+      products_.pop_back();
+    }
+  }
+  return std::nullopt;
 }
 
 void LengthProbes::note(const Extent& extent) {
@@ -138,8 +196,8 @@ std::vector<LengthProbes::Number> LengthProbes::numbers_of(const Tensor& own, co
   for (const Probe& probe : probes_) there.push_back(whole(other(probe)));
   std::vector<Number> numbers;
   for (const int64_t value : whole(own)) {
-    const auto at = [&](const Probe& probe) { return there[static_cast<size_t>(&probe - probes_.data())].at(numbers.size()); };
-    const std::optional<Extent> extent = line(value, at);
+    const auto number_at = [&](const Probe& probe) { return there[static_cast<size_t>(&probe - probes_.data())].at(numbers.size()); };
+    const std::optional<Extent> extent = line_or_product(value, number_at);
     numbers.push_back({value, extent});
   }
   return numbers;

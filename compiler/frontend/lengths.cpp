@@ -13,6 +13,7 @@
 
 #include "compiler/frontend/rop_lengths.h"
 #include "compiler/frontend/unfold.h"
+#include "compiler/ir/length_rules.h"
 #include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
@@ -25,6 +26,8 @@ namespace {
 OpAttrs without_extents(OpAttrs attrs) {
   if (auto* op = std::get_if<Reshape>(&attrs)) op->shape.clear();
   if (auto* op = std::get_if<Elementwise>(&attrs)) op->shape.clear();
+  if (auto* op = std::get_if<Conv>(&attrs)) op->pads_end.clear();
+  if (auto* op = std::get_if<Pool>(&attrs)) op->pads_end.clear(), op->ceil_mode = false;
   if (auto* op = std::get_if<Slice>(&attrs)) op->starts.clear(), op->extents.clear();
   if (auto* op = std::get_if<Recurrent>(&attrs)) {
     op->batch = 1;
@@ -54,6 +57,7 @@ class Lengths : private RopLengths {
     take_inputs();
     for (size_t i = 0; i < original_.rops.size(); ++i) follow(i);
     give_outputs();
+    graph_.products = products_;
     return remove_dead(std::move(graph_));
   }
 
@@ -99,11 +103,9 @@ class Lengths : private RopLengths {
     const bool has_axes =
         std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && !axes_[id.index()].empty(); });
     const bool has_own = std::holds_alternative<Elementwise>(rop_->attrs) || std::holds_alternative<Slice>(rop_->attrs);
-    const bool has_rows =
-        std::any_of(rop_->inputs.begin(), rop_->inputs.end(), [&](TensorId id) { return id.valid() && rows_[id.index()] > 0; });
-    if (follow_rows()) return;
-    if ((!has_rows && (has_axes || has_own)) || (has_axes && is_of_loop(rop_->attrs)))
-      std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
+    const Rows rows = follow_rows();
+    if (rows == Rows::made) return;
+    if (rows == Rows::none && (has_axes || has_own)) std::visit([&](const auto& op) { apply(op); }, rop_->attrs);
     for (size_t k = 0; k < rop_->outputs.size(); ++k) settle(k);
     ROperator rop = *rop_;
     rop.attrs = attrs_;
@@ -119,18 +121,14 @@ class Lengths : private RopLengths {
       const auto extent = extent_at(axes, d);
       for (const Probe& probe : probes_) {
         const Shape& there = probe.graph.tensor(twin(probe).outputs[k]).shape;
-        const int64_t wanted = extent ? extent->at(probe.values[static_cast<size_t>(extent->length)]) : result_shape(k)[d];
+        const int64_t wanted = extent ? at(*extent, probe.values) : result_shape(k)[d];
         if (there.size() != result_shape(k).size() || there[d] != wanted)
           throw Mixes{fmt::format("has a result of shape {} with {}, which does not follow from its operands", shape_text(there),
                                   values_text(probe))};
       }
       if (!extent) continue;
       require_rising(*extent);
-      if (least(*extent) < 1) {
-        throw Mixes{fmt::format("has a result without elements at {}={}",
-                                printable(original_.lengths[static_cast<size_t>(extent->length)].name),
-                                original_.lengths[static_cast<size_t>(extent->length)].smallest)};
-      }
+      if (least(*extent) < 1) throw Mixes{fmt::format("has a result without elements at {}", smallest_text(*extent))};
       note(*extent);
     }
     const TensorId id = rop_->outputs[k];
@@ -139,6 +137,12 @@ class Lengths : private RopLengths {
       const auto& op = std::get<Softmax>(attrs_);
       is_filled_.insert(filled(id, static_cast<size_t>(op.last_axis), 0, *op.end));
     }
+  }
+
+  std::string smallest_text(const Extent& extent) const {
+    if (extent.length < 0) return "the smallest lengths";
+    const Length& length = original_.lengths[static_cast<size_t>(extent.length)];
+    return fmt::format("{}={}", printable(length.name), length.smallest);
   }
 
   // Outputs become dense.
@@ -150,8 +154,10 @@ class Lengths : private RopLengths {
       where_ = fmt::format("output '{}'", printable(original_.tensor(id).name));
       if (original_.tensor(id).role == Role::constant)
         mapped_[id.index()] = take_constant(id, [i](const Probe& probe) { return probe.graph.outputs.at(i); });
-      if (rows_[id.index()] > 0) throw Mixes{"has rows of several lengths of run time, one behind the other"};
+      if (rows_[id.index()] > 0) joined(id, [i](const Probe& probe) { return probe.graph.outputs.at(i); });
       const LengthAxes axes = axes_[id.index()];
+      if (!std::all_of(axes.begin(), axes.end(), [&](const LengthAxis& axis) { return is_for_callers(axis.extent); }))
+        throw Mixes{"has a dimension of several lengths that is not their product"};
       graph_.output_axes[i] = axes;
       if (axes.empty()) {
         graph_.outputs[i] = mapped_[id.index()];
@@ -161,6 +167,15 @@ class Lengths : private RopLengths {
       graph_.outputs[i] = emit(packing(graph_.tensor(id).shape.size(), axes, Packed::out), {mapped_[id.index()]});
       exchange_names(id, graph_.outputs[i]);
     }
+  }
+
+  // Callers know products of plain extents.
+  bool is_for_callers(const Extent& extent) const {
+    if (extent.length >= 0) return true;
+    const auto& [left, right] = products_[static_cast<size_t>(-1 - extent.length)];
+    const auto is_whole = [&](const Extent& e) { return e.length >= 0 && is_exact(e, original_.lengths); };
+    return extent.plus == 0 && extent.over == 1 && (extent.times == 1 || is_whole(left) || is_whole(right)) && is_for_callers(left) &&
+           is_for_callers(right);
   }
 
   void exchange_names(TensorId id, TensorId with) {

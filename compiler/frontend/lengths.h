@@ -22,8 +22,9 @@ struct Probe {
 };
 
 // `read` was read with the largest values, and its graph has `lengths` and `input_axes`. The probes show which constants and attributes
-// depend on the lengths, and how: each length has at least three values in them, and each probe changes one. The caller's tensors of the
-// result are dense, with the true extents of each run. Error (unsupported), beginning with `file`, names the first node that is in the way.
+// depend on the lengths, and how: each length has at least three values in them, and each probe changes one, or all. The caller's tensors
+// of the result are dense, with the true extents of each run. Error (unsupported), beginning with `file`, names the first node that is in
+// the way.
 Graph with_lengths(const std::string& file, Probe read, std::vector<Probe> probes);
 
 }  // namespace tamp::frontend

@@ -393,9 +393,9 @@ namespace {
 
 // A range's values at which the model is read besides the largest.
 std::vector<int64_t> probed(const Length& length) {
-  const int64_t run = length.largest - length.smallest;
-  std::set<int64_t> values = {length.smallest, length.smallest + run / 3, length.smallest + run / 2, length.largest - 1};
-  values.erase(length.largest);
+  const int64_t steps = (length.largest - length.smallest) / length.step;
+  std::set<int64_t> values;
+  for (const int64_t step : {int64_t{0}, steps / 3, steps / 2, steps - 1}) values.insert(length.smallest + step * length.step);
   return {values.begin(), values.end()};
 }
 
@@ -486,14 +486,14 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
   fixed.keeps_copies = true;
   std::vector<Length> lengths;
   for (const auto& [name, range] : options.ranges) {
-    lengths.push_back({name, range.smallest, range.buckets.back()});
+    lengths.push_back({name, range.smallest, range.buckets.back(), range.step});
     fixed.dims[name] = range.buckets.back();
   }
   if (options.batches) {
-    lengths.push_back({"batch", options.batches->smallest, options.batches->buckets.back()});
+    lengths.push_back({"batch", options.batches->smallest, options.batches->buckets.back(), options.batches->step});
     fixed.batch = lengths.back().largest;
   }
-  std::vector<int64_t> largest;
+  std::vector<int64_t> largest, between;
   for (const Length& length : lengths) largest.push_back(length.largest);
   std::vector<Reading> readings = {{fixed, largest, ""}};
   const auto read = [&](Reading& reading) {
@@ -511,15 +511,28 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
     return reader.own_batch();
   };
   const bool has_own_batch = read(readings[0]) != 0;
+  const auto read_at = [&](const std::vector<int64_t>& values) {
+    Reading other{fixed, values, ""};
+    std::vector<std::string> texts;
+    for (size_t l = 0; l < lengths.size(); ++l) {
+      const bool is_batch = options.batches && l + 1 == lengths.size();
+      (is_batch ? other.options.batch : other.options.dims[lengths[l].name]) = values[l];
+      if (values[l] != largest[l]) texts.push_back(fmt::format("{}={}", printable(lengths[l].name), values[l]));
+    }
+    other.where = join(texts, " ");
+    read(readings.emplace_back(std::move(other)));
+  };
   for (size_t l = 0; l < lengths.size(); ++l) {
     const bool is_batch = options.batches && l + 1 == lengths.size();
-    for (const int64_t value : is_batch&& has_own_batch ? probed_batches(lengths[l]) : probed(lengths[l])) {
-      Reading other{fixed, largest, fmt::format("{}={}", printable(lengths[l].name), value)};
-      (is_batch ? other.options.batch : other.options.dims[lengths[l].name]) = value;
-      other.values[l] = value;
-      read(readings.emplace_back(std::move(other)));
+    const std::vector<int64_t> values = is_batch && has_own_batch ? probed_batches(lengths[l]) : probed(lengths[l]);
+    between.push_back(values[values.size() / 2]);
+    for (const int64_t value : values) {
+      std::vector<int64_t> one = largest;
+      one[l] = value;
+      read_at(one);
     }
   }
+  if (lengths.size() > 1) read_at(between);
   std::vector<Reading> written_out;  // with all steps of the loops
   while (open_loops(readings)) {
     if (written_out.empty()) written_out = readings;

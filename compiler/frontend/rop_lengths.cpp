@@ -190,18 +190,28 @@ void RopLengths::normalize_masked(const Normalize& op, const std::vector<LengthA
   inputs_ = {y};
 }
 
-// Rules of windows over spatial dimensions. `fill`: what is masked in front of windows that hang over the end.
+// Rules of windows over spatial dimensions. `fill`: what is masked in front of windows that hang over the end. Where the last window is
+// there even if a part of it is not, so many elements are padded that it is there at each length.
 template <class Window>
 LengthAxes RopLengths::window_axes(const Window& op, double fill) {
   LengthAxes axes;
   for (const LengthAxis& axis : axes_of(0)) {
     if (axis.dim == 0) add(axes, 0, axis.extent);
     if (axis.dim < 2) continue;
-    const auto s = static_cast<size_t>(axis.dim) - 2;
-    if (op.pads_begin[s] < 0 || op.pads_end[s] < 0) throw Mixes{fmt::format("crops {} along a length of run time", name(0))};
-    add(axes, static_cast<size_t>(axis.dim),
-        windowed(axis.extent, op.pads_begin[s] + op.pads_end[s], op.kernel[s], op.strides[s], op.dilations[s]));
-    if (op.pads_end[s] > 0) mask(0, static_cast<size_t>(axis.dim), axis.extent, fill);
+    const auto d = static_cast<size_t>(axis.dim), s = d - 2;
+    int64_t& after = std::get<Window>(attrs_).pads_end[s];
+    const auto pads_there = [&](const Probe& probe) { return std::get<Window>(twin(probe).attrs).pads_end[s]; };
+    if (op.pads_begin[s] < 0 || after < 0) throw Mixes{fmt::format("crops {} along a length of run time", name(0))};
+    const auto extent = [&] {
+      return windowed(axis.extent, op.pads_begin[s] + after, op.kernel[s], op.strides[s], op.dilations[s], original_.lengths);
+    };
+    const auto size_there = [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[0]).shape[d]; };
+    if (!fits(extent(), result_shape()[d], size_there)) {
+      for (const Probe& probe : probes_) after = std::min(after, pads_there(probe));
+      after += op.strides[s] - 1;
+    }
+    add(axes, d, extent());
+    if (after > 0) mask(0, d, axis.extent, fill);
   }
   return axes;
 }
@@ -213,18 +223,30 @@ void RopLengths::apply(const Conv& op) {
 }
 
 void RopLengths::apply(const Pool& op) {
-  LengthAxes axes;
-  bool hangs_over = false;
-  for (const LengthAxis& axis : axes_of(0)) {
-    if (axis.dim < 2) continue;
-    const auto s = static_cast<size_t>(axis.dim) - 2;
-    if (op.ceil_mode) throw Mixes{"has ceil_mode along a length of run time"};
-    hangs_over = hangs_over || op.pads_end[s] > 0;
-  }
-  axes = window_axes(op, op.kind == PoolKind::max ? lowest_of(operand(0).dtype) : 0);
+  LengthAxes axes = window_axes(op, op.kind == PoolKind::max ? lowest_of(operand(0).dtype) : 0);
   if (const auto channels = extent_at(axes_of(0), 1)) add(axes, 1, *channels);
-  if (hangs_over && op.kind == PoolKind::average && !op.count_include_pad) average_masked(op);
   result(0, axes);
+  Pool& own = std::get<Pool>(attrs_);
+  const bool is_ceiled = op.ceil_mode || std::any_of(probes_.begin(), probes_.end(),
+                                                     [&](const Probe& probe) { return std::get<Pool>(twin(probe).attrs).ceil_mode; });
+  if (is_ceiled) pad_last_windows(own);
+  const auto hangs_over = [&](const LengthAxis& axis) { return axis.dim >= 2 && own.pads_end[static_cast<size_t>(axis.dim) - 2] > 0; };
+  const bool is_over = is_ceiled || std::any_of(axes_of(0).begin(), axes_of(0).end(), hangs_over);
+  if (op.kind != PoolKind::average || !is_over || (op.count_include_pad && !is_ceiled)) return;
+  const auto is_padded = [](int64_t pad) { return pad != 0; };
+  if (op.count_include_pad && (std::any_of(op.pads_begin.begin(), op.pads_begin.end(), is_padded) ||
+                               std::any_of(op.pads_end.begin(), op.pads_end.end(), is_padded)))
+    throw Mixes{"has ceil_mode and counts padded elements along a length of run time"};
+  average_masked(own);
+}
+
+// So many elements that no window is rounded up to.
+void RopLengths::pad_last_windows(Pool& op) const {
+  op.ceil_mode = false;
+  for (size_t s = 0; s < op.kernel.size(); ++s) {
+    const int64_t end = (result_shape()[s + 2] - 1) * op.strides[s] + (op.kernel[s] - 1) * op.dilations[s] + 1;
+    op.pads_end[s] = std::max(op.pads_end[s], end - op.pads_begin[s] - shape(0)[s + 2]);
+  }
 }
 
 // The sum of a window's elements divided by their number: both as averages over whole windows.

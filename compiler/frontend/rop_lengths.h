@@ -28,7 +28,6 @@ class RopLengths : protected LengthOperands {
   void apply(const Recurrent& op);
 
   // Moves (rop_lengths_moves.cpp)
-  void apply(const Reshape& op);
   void apply(const Transpose& op);
   void apply(const Slice& op);
   void apply(const Concat& op);
@@ -47,9 +46,15 @@ class RopLengths : protected LengthOperands {
     throw Mixes{"has no rule for lengths of run time"};
   }
 
-  // Rows (rop_lengths_rows.cpp). Exporters write a linear layer of x[B,L,8] as Reshape to [B*L,8], MatMul, Reshape to [B,L,4]. What has
-  // joined rows of lengths of run time is made with its dimensions apart, [B,L,8] x [8,4], until a Reshape has them apart as well.
-  bool follow_rows();
+  // Reshapes and what has joined rows of several lengths (rop_lengths_rows.cpp)
+  void apply(const Reshape& op);
+  enum class Rows : uint8_t {
+    none,   // the rOperator is as any other
+    apart,  // a Reshape that takes rows apart: its result is known
+    made,   // all is done
+  };
+  Rows follow_rows();
+  TensorId joined(TensorId id, const IdIn& id_in);
 
  private:
   void reduce_masked(const Reduce& op, const std::vector<LengthAxis>& summed);
@@ -57,10 +62,13 @@ class RopLengths : protected LengthOperands {
   void normalize_masked(const Normalize& op, const std::vector<LengthAxis>& inside);
   template <class Window>
   LengthAxes window_axes(const Window& op, double fill);
+  void pad_last_windows(Pool& op) const;
   void average_masked(Pool op);
 
-  Mixes mixes_reshape(const Reshape& op, size_t d) const;
-  TensorId behind(TensorId made, const Extent& end, size_t i, const std::optional<Extent>& own);
+  TensorId resampled(TensorId x, int64_t axis, TensorId indices, TensorId weights);
+  void take_by_number(const Slice& op, size_t d, const std::optional<Extent>& start);
+  Extent end_of_all(size_t along);
+  TensorId behind(TensorId made, TensorId end, size_t i);
   void count_from_end(const Extent& extent);
 
   void hand_on(size_t i, size_t k);
@@ -69,7 +77,13 @@ class RopLengths : protected LengthOperands {
 
   size_t rows_of(size_t i) const { return has(i) ? rows_[rop_->inputs[i].index()] : 0; }
   bool join_rows(const Reshape& op);
-  std::optional<LengthAxes> axes_apart(const Shape& made, const Reshape& op) const;
+  void join_operand(size_t i);
+  std::optional<LengthAxes> reshaped_axes(const Shape& from, const LengthAxes& axes, const Shape& to) const;
+  struct Taken {
+    Gather gather;
+    TensorId from, numbers;
+  };
+  Taken taken_by_number(TensorId x, const LengthAxes& axes, const Shape& to, const LengthAxes& made);
   bool shift_rows(size_t first, size_t parts, const Shape& apart);
   void emit_rows(size_t from, const Shape& apart);
 };

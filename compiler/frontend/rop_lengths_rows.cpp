@@ -1,4 +1,6 @@
-// Joined rows of several lengths.
+// Reshapes. Exporters write a linear layer of x[B,L,8] as Reshape to [B*L,8], MatMul, Reshape to [B,L,4]: what has joined rows is made with
+// its dimensions apart, [B,L,8] x [8,4], until a Reshape has them apart as well. Where that is not possible, elements are taken by their
+// numbers to the places that they have in the other shape.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,35 +20,143 @@ Shape with_rest(Shape apart, const Shape& shape) {
 
 }  // namespace
 
-// of run time is made with its dimensions apart, [B,L,8] x [8,4], until a Reshape has them apart as well. ---
-bool RopLengths::follow_rows() {
-  if (const auto* op = std::get_if<Reshape>(&rop_->attrs); op && rows_of(0) == 0) return join_rows(*op);
+RopLengths::Rows RopLengths::follow_rows() {
+  if (const auto* op = std::get_if<Reshape>(&rop_->attrs); op && rows_of(0) == 0) return join_rows(*op) ? Rows::made : Rows::none;
   size_t first = 0;
   while (first < rop_->inputs.size() && rows_of(first) == 0) ++first;
-  if (first == rop_->inputs.size() || is_of_loop(rop_->attrs)) return false;
+  if (first == rop_->inputs.size() || is_of_loop(rop_->attrs)) return Rows::none;
   const size_t parts = rows_of(first);
   const Shape& made = graph_.tensor(inputs_[first]).shape;
   const Shape apart(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(parts));
   if (const auto* op = std::get_if<Reshape>(&rop_->attrs)) {
-    if (const auto axes = axes_apart(made, *op)) {
+    if (const auto axes = reshaped_axes(made, axes_of(0), op->shape)) {
       result(0, *axes);
-      return false;  // apart again
+      return Rows::apart;
     }
   }
-  if (rop_->outputs.size() != 1 || !shift_rows(first, parts, apart)) throw Mixes{"takes rows of several lengths of run time together"};
-  emit_rows(first, apart);
-  return true;
+  if (rop_->outputs.size() == 1 && shift_rows(first, parts, apart)) {
+    emit_rows(first, apart);
+    return Rows::made;
+  }
+  attrs_ = rop_->attrs;
+  for (size_t i = first; i < rop_->inputs.size(); ++i) {
+    if (rows_of(i) > 0) join_operand(i);
+  }
+  return Rows::none;
 }
 
-// Where lengths end a Reshape of what was made with dimensions apart; none if it does not have them apart.
-std::optional<LengthAxes> RopLengths::axes_apart(const Shape& made, const Reshape& op) const {
-  LengthAxes axes;
-  for (const LengthAxis& axis : axes_of(0)) {
-    const std::optional<LengthAxis> found = reshaped(axis, made, op.shape);
-    if (!found) return std::nullopt;
-    axes.push_back(*found);
+void RopLengths::join_operand(size_t i) {
+  inputs_[i] = joined(rop_->inputs[i], [&](const Probe& probe) { return twin(probe).inputs[i]; });
+}
+
+// The tensor as the model has it, its rows one behind the other.
+TensorId RopLengths::joined(TensorId id, const IdIn& id_in) {
+  const Shape& to = original_.tensor(id).shape;
+  LengthAxes made;
+  for (size_t d = 0; d < to.size(); ++d) {
+    const auto extent = line_or_product(to[d], [&](const Probe& probe) { return probe.graph.tensor(id_in(probe)).shape[d]; });
+    if (extent) add(made, d, *extent);
   }
-  return axes;
+  const Taken taken = taken_by_number(mapped_[id.index()], axes_[id.index()], to, made);
+  mapped_[id.index()] = emit(taken.gather, {taken.from, taken.numbers});
+  axes_[id.index()] = made;
+  rows_[id.index()] = 0;
+  return mapped_[id.index()];
+}
+
+void RopLengths::apply(const Reshape& op) {
+  if (const auto axes = reshaped_axes(shape(0), axes_of(0), op.shape)) return result(0, *axes);
+  LengthAxes made;
+  for (size_t d = 0; d < op.shape.size(); ++d) {
+    const auto extent =
+        line_or_product(op.shape[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[0]).shape[d]; });
+    if (extent) add(made, d, *extent);
+  }
+  const Taken taken = taken_by_number(inputs_[0], axes_of(0), op.shape, made);
+  attrs_ = taken.gather;
+  inputs_ = {taken.from, taken.numbers};
+  result(0, made);
+}
+
+// Where lengths end a Reshape; none if elements do not stay where they are before one end for each dimension.
+std::optional<LengthAxes> RopLengths::reshaped_axes(const Shape& from, const LengthAxes& axes, const Shape& to) const {
+  LengthAxes made;
+  for (const LengthAxis& axis : axes) {
+    const std::optional<LengthAxis> found = reshaped(axis, from, to);
+    if (!found || extent_at(made, static_cast<size_t>(found->dim))) return std::nullopt;
+    add(made, static_cast<size_t>(found->dim), found->extent);
+  }
+  for (const Probe& probe : probes_) {
+    const Shape& there = probe.graph.tensor(twin(probe).outputs[0]).shape;
+    for (size_t d = 0; d < to.size(); ++d) {
+      const auto extent = extent_at(made, d);
+      if (d >= there.size() || there[d] != (extent ? at(*extent, probe.values) : to[d])) return std::nullopt;
+    }
+  }
+  return made;
+}
+
+namespace {
+
+// factor * of, where `of` is a number of run time or 1.
+struct Stride {
+  int64_t factor = 1;
+  TensorId of;
+};
+
+}  // namespace
+
+// Element r of the result is the r-th in memory at each length, too: its number there is counted by the result's true extents, taken apart
+// by the operand's, and counted by those of the largest lengths. Dimensions in front and behind that both have alike are left out.
+RopLengths::Taken RopLengths::taken_by_number(TensorId x, const LengthAxes& axes, const Shape& to, const LengthAxes& made) {
+  const Shape from = graph_.tensor(x).shape;
+  const auto are_alike = [&](size_t f, size_t t) { return from[f] == to[t] && extent_at(axes, f) == extent_at(made, t); };
+  size_t first = 0, from_end = from.size(), to_end = to.size();
+  while (first < from.size() && first < to.size() && are_alike(first, first)) ++first;
+  while (from_end > first && to_end > first && are_alike(from_end - 1, to_end - 1)) --from_end, --to_end;
+
+  const auto with = [&](ElementwiseOp op, TensorId a, TensorId b) { return elementwise(op, {a, b}); };
+  const auto plus = [&](TensorId a, TensorId b) { return a.valid() ? with(ElementwiseOp::add, a, b) : b; };
+  TensorId rest;
+  Stride stride;
+  for (size_t d = to_end; d-- > first;) {
+    const std::optional<Extent> extent = extent_at(made, d);
+    if (to[d] > 1) {
+      Shape along(to_end - first, 1);
+      along[d - first] = to[d];
+      std::vector<int64_t> places;
+      for (int64_t i = 0; i < to[d]; ++i) places.push_back(i * stride.factor);
+      const TensorId place = add_constant(graph_, unique("length.constant"), DType::i64, along, packed_bytes(places));
+      rest = plus(rest, stride.of.valid() ? with(ElementwiseOp::mul, place, stride.of) : place);
+    }
+    if (!extent)
+      stride.factor *= to[d];
+    else
+      stride.of = stride.of.valid() ? with(ElementwiseOp::mul, stride.of, number_of(*extent, DType::i64)) : number_of(*extent, DType::i64);
+  }
+  TensorId numbers;
+  int64_t step = 1;
+  for (size_t d = from_end; d-- > first && rest.valid();) {
+    const bool is_last = product(from, first, d) == 1;
+    const std::optional<Extent> extent = extent_at(axes, d);
+    const TensorId count = extent ? number_of(*extent, DType::i64) : scalar(DType::i64, static_cast<double>(from[d]));
+    const TensorId digit = is_last ? rest : with(ElementwiseOp::mod, rest, count);
+    if (from[d] > 1)
+      numbers = plus(numbers, step == 1 ? digit : with(ElementwiseOp::mul, digit, scalar(DType::i64, static_cast<double>(step))));
+    if (is_last) break;
+    rest = with(ElementwiseOp::div, rest, count);
+    step *= from[d];
+  }
+  const Shape part(to.begin() + static_cast<std::ptrdiff_t>(first), to.begin() + static_cast<std::ptrdiff_t>(to_end));
+  const int64_t all = product(from, first, from_end);
+  if (numbers.valid())
+    numbers = with(ElementwiseOp::min, numbers, scalar(DType::i64, static_cast<double>(all - 1)));  // behind the result's end
+  else
+    numbers = constant(DType::i64, part, 0);
+  Shape view(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(first));
+  view.push_back(all);
+  view.insert(view.end(), from.begin() + static_cast<std::ptrdiff_t>(from_end), from.end());
+  return {Gather{static_cast<int64_t>(first)}, emit(Reshape{view}, {x}), numbers};
 }
 
 // Whether the Reshape joins the first dimensions, one of which ends behind others.
@@ -123,8 +233,7 @@ void RopLengths::emit_rows(size_t from, const Shape& apart) {
   const LengthAxes axes = axes_of(from);
   for (const Probe& probe : probes_) {
     Shape there = apart;
-    for (const LengthAxis& axis : axes)
-      there[static_cast<size_t>(axis.dim)] = axis.extent.at(probe.values[static_cast<size_t>(axis.extent.length)]);
+    for (const LengthAxis& axis : axes) there[static_cast<size_t>(axis.dim)] = at(axis.extent, probe.values);
     Shape wanted = result_shape();
     wanted[0] = product(there, 0, there.size());
     if (probe.graph.tensor(twin(probe).outputs[0]).shape != wanted)

@@ -13,6 +13,22 @@ int64_t length_named(const Graph& graph, const std::string& name) {
   return -1;
 }
 
+std::string values_text(const Length& length) {
+  return fmt::format("{} to {}{}", length.smallest, length.largest, length.step == 1 ? "" : fmt::format(" in steps of {}", length.step));
+}
+
+int64_t value_of(const ExtentProducts& products, const Extent& extent, const std::vector<int64_t>& values) {
+  if (extent.length >= 0) return extent.at(values.at(static_cast<size_t>(extent.length)));
+  const ExtentProduct& product = products.at(static_cast<size_t>(-1 - extent.length));
+  return extent.at(value_of(products, product.left, values) * value_of(products, product.right, values));
+}
+
+int64_t largest_of(const Graph& graph, const Extent& extent) {
+  std::vector<int64_t> values;
+  for (const Length& length : graph.lengths) values.push_back(length.largest);
+  return value_of(graph.products, extent, values);
+}
+
 TensorId add_tensor(Graph& graph, Tensor tensor) {
   graph.tensors.push_back(std::move(tensor));
   return TensorId(static_cast<int64_t>(graph.tensors.size()) - 1);

@@ -61,6 +61,7 @@ struct Graph {
   std::vector<PaddedOutput> padded;  // few, mostly none
   // Numbers of run time, and where they end the ports' dimensions: an entry for each port, or no entries if there are no lengths.
   std::vector<Length> lengths;
+  ExtentProducts products;  // extents of two lengths
   std::vector<LengthAxes> input_axes, output_axes;
   std::vector<Buffer> buffers;  // filled by passes/assign_layout
   std::vector<Loop> loops;      // the same
@@ -72,6 +73,7 @@ struct Graph {
 };
 
 int64_t length_named(const Graph& graph, const std::string& name);  // the length of that name, or -1
+int64_t largest_of(const Graph& graph, const Extent& extent);
 
 TensorId add_tensor(Graph& graph, Tensor tensor);
 TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data);

@@ -11,11 +11,14 @@ namespace tamp {
 struct Length {
   std::string name;  // the model's symbol, or "batch" for --batch
   int64_t smallest = 1, largest = 1;
+  int64_t step = 1;  // each value is a multiple of it
   bool operator==(const Length&) const = default;
 };
 
-// floor((times * value + plus) / over), where `value` is that of Graph::lengths[length]. Example: a convolution of stride 2 with 3 taps and
-// one padded element on each side makes (value + 1) / 2 elements: times 1, plus 1, over 2.
+std::string values_text(const Length& length);  // "1 to 512", or "32 to 640 in steps of 32"
+
+// floor((times * value + plus) / over), where `value` is that of Graph::lengths[length], or for -1 - p of Graph::products[p]. Example: a
+// convolution of stride 2 with 3 taps and one padded element on each side makes (value + 1) / 2 elements: times 1, plus 1, over 2.
 struct Extent {
   int32_t length = 0;
   int64_t times = 1, plus = 0, over = 1;
@@ -30,6 +33,16 @@ struct Extent {
   }
 };
 
+// Pixels of an image of open height and width, in one row.
+struct ExtentProduct {
+  Extent left, right;
+  bool operator==(const ExtentProduct&) const = default;
+};
+using ExtentProducts = std::vector<ExtentProduct>;
+
+// `values`: of the lengths, in their order.
+int64_t value_of(const ExtentProducts& products, const Extent& extent, const std::vector<int64_t>& values);
+
 struct LengthAxis {
   int64_t dim = 0;
   Extent extent;
@@ -42,13 +55,14 @@ struct LengthAxis {
 };
 using LengthAxes = std::vector<LengthAxis>;  // ascending by dim; few, mostly none
 
-// What `--dim NAME=..` says of a dimension that is not one number: NAME=1:512, NAME=16,64,256 or NAME=1:16,64,256. A program is made for
-// each bucket, and runs the values above the bucket before it. Buckets that tamp has chosen have programs for all values from the smallest
-// on.
+// What `--dim NAME=..` says of a dimension that is not one number: NAME=1:512, NAME=16,64,256, NAME=1:16,64,256 or NAME=32:640:32. A
+// program is made for each bucket, and runs the values above the bucket before it. Buckets that tamp has chosen have programs for all
+// values from the smallest on.
 struct DimRange {
   int64_t smallest = 1;
   std::vector<int64_t> buckets;  // ascending; the last is the largest value
   bool chosen = false;
+  int64_t step = 1;
   bool operator==(const DimRange&) const = default;
 };
 

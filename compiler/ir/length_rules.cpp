@@ -1,5 +1,7 @@
 #include "compiler/ir/length_rules.h"
 
+#include <numeric>
+
 namespace tamp {
 namespace {
 
@@ -34,9 +36,22 @@ std::optional<LengthAxis> reshaped(const LengthAxis& axis, const Shape& from, co
   return LengthAxis{static_cast<int64_t>(r), made};
 }
 
-Extent windowed(const Extent& e, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation) {
+Extent windowed(const Extent& e, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation, const std::vector<Length>& lengths) {
   const int64_t plus = pads - ((kernel - 1) * dilation + 1) + stride;
-  return {e.length, e.times, e.plus + plus * e.over, e.over * stride};
+  return reduced({e.length, e.times, e.plus + plus * e.over, e.over * stride}, lengths);
+}
+
+bool is_exact(const Extent& e, const std::vector<Length>& lengths) {
+  const int64_t step = e.length >= 0 ? lengths.at(static_cast<size_t>(e.length)).step : 1;
+  return e.times * step % e.over == 0 && e.plus % e.over == 0;
+}
+
+Extent reduced(Extent e, const std::vector<Length>& lengths) {
+  const int64_t step = e.length >= 0 ? lengths.at(static_cast<size_t>(e.length)).step : 1;
+  if (step == 1 || e.times * step % e.over != 0) return e;
+  e.plus -= (e.plus % e.over + e.over) % e.over;
+  const int64_t common = std::gcd(std::gcd(e.times, e.over), e.plus);
+  return {e.length, e.times / common, e.plus / common, e.over / common};
 }
 
 }  // namespace tamp

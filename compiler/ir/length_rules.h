@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "compiler/ir/length.h"
 #include "compiler/ir/tensor.h"
@@ -14,6 +15,11 @@ namespace tamp {
 std::optional<LengthAxis> reshaped(const LengthAxis& axis, const Shape& from, const Shape& to);
 
 // The extent of the results of windows over a dimension. `pads`: on both sides together.
-Extent windowed(const Extent& extent, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation);
+Extent windowed(const Extent& extent, int64_t pads, int64_t kernel, int64_t stride, int64_t dilation, const std::vector<Length>& lengths);
+
+bool is_exact(const Extent& extent, const std::vector<Length>& lengths);  // nothing is rounded: times 3 it is 3 * times and 3 * plus
+
+// The same numbers in the smallest terms, as values are multiples of the length's step: (L + 1) / 2 is L / 2 for even L.
+Extent reduced(Extent extent, const std::vector<Length>& lengths);
 
 }  // namespace tamp

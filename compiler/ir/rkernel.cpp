@@ -37,7 +37,7 @@ int64_t tiles_of_members(const Phase& phase) { return phase.boxes ? phase.boxes-
 
 int64_t largest_value(const Graph& graph, const ExtentArg& arg) {
   int64_t value = arg.factor;
-  for (const Extent& extent : arg.extents) value *= extent.at(graph.lengths[static_cast<size_t>(extent.length)].largest);
+  for (const Extent& extent : arg.extents) value *= largest_of(graph, extent);
   return value;
 }
 

@@ -36,7 +36,8 @@ class GuardVerifier {
  private:
   std::string name(size_t rop) const { return fmt::format("'{}'", printable(program_.graph.rops[rop].name)); }
   bool verify_extent(const tamp::Extent& extent, const std::string& who) {
-    const bool exists = extent.length >= 0 && static_cast<size_t>(extent.length) < program_.graph.lengths.size() && extent.over > 0 &&
+    const auto count = extent.length >= 0 ? program_.graph.lengths.size() : program_.graph.products.size();
+    const bool exists = static_cast<size_t>(extent.length >= 0 ? extent.length : -1 - extent.length) < count && extent.over > 0 &&
                         std::find(program_.extents.begin(), program_.extents.end(), extent) != program_.extents.end();
     if (!exists) violations_.add(fmt::format("{} has an extent that no run says", who));
     return exists;

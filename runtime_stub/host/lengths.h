@@ -19,10 +19,13 @@
 
 namespace tamp_host {
 
-// A number that the device is told: (times * value + plus) / over.
+// A number that the device is told: (times * value + plus) / over. The value is of a length, or for -1 - p of product p.
 struct Extent {
   int32_t length;
   int64_t times, plus, over;
+};
+struct ExtentProduct {
+  Extent left, right;
 };
 
 template <class Any>
@@ -34,7 +37,26 @@ struct Bucket {
   const Model* model;
   const Extent* extents;
   int extent_count;
+  const ExtentProduct* products;
 };
+
+inline int64_t number_of(const Bucket& bucket, const Extent& extent, const int64_t* values) {
+  if (extent.length >= 0) return extent_at(extent, values);
+  const ExtentProduct& product = bucket.products[-1 - extent.length];
+  return (extent.times * number_of(bucket, product.left, values) * number_of(bucket, product.right, values) + extent.plus) / extent.over;
+}
+
+inline bool is_allowed(const tamp_length& length, int64_t value) {
+  return value >= length.smallest && value <= length.largest && value % length.step == 0;
+}
+
+// The shape of a port: that of the largest lengths but for these axes.
+inline void set_extents(const tamp_axis* axes, int count, int port, const int64_t* values, int64_t* shape) {
+  for (int i = 0; i < count; ++i) {
+    const bool goes_on = i > 0 && axes[i - 1].port == axes[i].port && axes[i - 1].dim == axes[i].dim;
+    if (axes[i].port == port) shape[axes[i].dim] = extent_at(axes[i], values) * (goes_on ? shape[axes[i].dim] : 1);
+  }
+}
 
 // What the generated file knows.
 struct Buckets {
@@ -80,15 +102,16 @@ inline tamp_status start_bucket(Instance& instance, const rk::Launch& launch, co
   uint64_t all[rk::kMaxBases];
   std::copy_n(bases, ports, all);
   for (int e = 0; e < program.bucket->extent_count; ++e)
-    all[ports + e] = static_cast<uint64_t>(extent_at(program.bucket->extents[e], program.context->values.data()));
+    all[ports + e] = static_cast<uint64_t>(number_of(*program.bucket, program.bucket->extents[e], program.context->values.data()));
   return program.bucket->model->start(instance, launch, all, stream);
 }
 
 inline void set_axes(Varying& context, const tamp_axis* axes, int count, int first_port) {
-  for (const tamp_axis& axis : std::span<const tamp_axis>(axes, static_cast<size_t>(count))) {
-    const size_t number = static_cast<size_t>(first_port + axis.port);
+  for (int i = 0; i < count; ++i) {
+    if (i > 0 && axes[i].port == axes[i - 1].port) continue;
+    const size_t number = static_cast<size_t>(first_port + axes[i].port);
     tamp_port& port = context.ports[number];
-    context.extents[context.first_extent[number] + static_cast<size_t>(axis.dim)] = extent_at(axis, context.values.data());
+    set_extents(axes, count, axes[i].port, context.values.data(), context.extents.data() + context.first_extent[number]);
     port.bytes = dl_type(port).bits / 8u;
     for (int32_t d = 0; d < port.rank; ++d) port.bytes *= static_cast<size_t>(port.shape[d]);
   }
@@ -102,11 +125,12 @@ inline tamp_status set_values(Varying& context, const int64_t* values) {
   for (size_t i = 0; i < now.size(); ++i) {
     const tamp_length& length = info.lengths[i];
     const int64_t value = values == nullptr ? length.largest : values[i];
-    if (value < length.smallest || value > length.largest) {
+    if (!is_allowed(length, value)) {
       now.assign(now.size(), 0);  // the next run sets all
       return fail(context.message, TAMP_INVALID_ARGUMENT,
                   std::string(context.programs[0].name) + ": length '" + length.name + "' is " + std::to_string(value) + ", allowed are " +
-                      std::to_string(length.smallest) + " to " + std::to_string(length.largest));
+                      std::to_string(length.smallest) + " to " + std::to_string(length.largest) +
+                      (length.step == 1 ? "" : " in steps of " + std::to_string(length.step)));
     }
     are_same = are_same && now[i] == value;
     now[i] = value;
@@ -278,12 +302,10 @@ inline tamp_status shape_at(const tamp_lengths& info, const tamp_port* ports, in
                             const int64_t* values, int64_t* shape) {
   if (index < 0 || index >= count || shape == nullptr) return TAMP_INVALID_ARGUMENT;
   for (int32_t i = 0; i < info.length_count && values != nullptr; ++i) {
-    if (values[i] < info.lengths[i].smallest || values[i] > info.lengths[i].largest) return TAMP_INVALID_ARGUMENT;
+    if (!is_allowed(info.lengths[i], values[i])) return TAMP_INVALID_ARGUMENT;
   }
   std::copy_n(ports[index].shape, ports[index].rank, shape);
-  for (const tamp_axis& axis : std::span<const tamp_axis>(axes, static_cast<size_t>(axis_count))) {
-    if (axis.port == index && values != nullptr) shape[axis.dim] = extent_at(axis, values);
-  }
+  if (values != nullptr) set_extents(axes, axis_count, index, values, shape);
   return TAMP_OK;
 }
 

@@ -5,11 +5,12 @@
 #include <stdint.h>
 
 typedef struct tamp_length {
-  const char* name; /* the symbol in the ONNX model; "batch" for --batch */
-  int64_t smallest, largest;
+  const char* name;                /* the symbol in the ONNX model; "batch" for --batch */
+  int64_t smallest, largest, step; /* values are multiples of step */
 } tamp_length;
 
-/* A dimension that has (times * value + plus) / over elements, rounded down; `value` is that of a length. */
+/* A dimension that has (times * value + plus) / over elements, rounded down; `value` is that of a length. An output's dimension with
+   several entries has the product of their numbers. */
 typedef struct tamp_axis {
   int32_t port, dim, length; /* which input or output, which of its dimensions, which length */
   int64_t times, plus, over;

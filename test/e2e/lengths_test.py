@@ -171,6 +171,7 @@ def windows():
             conv2("conv2", pads=[1] * 4), conv2("conv2 strides", ("B", 3, "S", 9), pads=[1] * 4, strides=[2, 2]), stacked, depthwise,
             one("max pool", "MaxPool", ("B", 4, "S", "L"), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]), one("average", "AveragePool", ("B", 4, "S", 8), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 1]),
             one("average with pads", "AveragePool", ("B", 4, "S"), kernel_shape=[4], pads=[1, 2], strides=[2], count_include_pad=1), one("global max", "GlobalMaxPool", ("B", 4, "S", "L")),
+            one("max pool up", "MaxPool", ("B", 4, "S", 9), kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1), one("average up", "AveragePool", ("B", 4, "S", 8), kernel_shape=[3, 3], pads=[1, 0, 1, 0], strides=[2, 2], ceil_mode=1),
             Case("upsampled", [n("Resize", ["x", "", "s"], "u", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"), n("Conv", "u w", "y", pads=[1] * 4)], {"x": ["B", 3, "S", 4]}, ["u", "y"],
                  [m.constant("s", [1, 1, 2, 2]), m.constant("w", RNG.standard_normal((4, 3, 3, 3)) / 5)]),
             Case("sampled", [n("GridSample", "x g", "y")], {"x": ["B", 3, 6, 6], "g": ["B", "L", 4, 2]}, ["y"], [])]
@@ -216,6 +217,36 @@ def moved():
     scaled = Case("scaled by the length", [*counted, n("Cast", "l", "f", to=1), n("Sqrt", "f", "root"), n("Div", "x root", "a"), n("Mul", "places l", "squares"), n("Cast", "squares", "g", to=1), n("Add", "a g", "y")], {"x": ["B", "L"]}, ["y"],
                   [m.ints("nil", 0), m.ints("one", 1)])
     return [masks, scaled, token, cache, expand, where, einsum, flat, parts, pads, rows, joined, halves, words]
+
+
+def reshaped():
+    """Dimensions that a Reshape mixes: pixels in one row and back, rows of all texts."""
+    pixels = Case("tokens of pixels", [n("Conv", "x w", "c", pads=[1] * 4, strides=[2, 1]), n("Reshape", "c row", "r"), n("Transpose", "r", "t", perm=[0, 2, 1]), n("MatMul", "t r", "s"), n("Softmax", "s", "p", axis=-1), n("MatMul", "p t", "a"), n("Concat", "first a", "y", axis=1),
+                                       n("Transpose", "a", "at", perm=[0, 2, 1]), n("Shape", "c", "cs"), n("Reshape", "at cs", "back"), n("Relu", "back", "z")],
+                  {"x": ["B", 3, "S", "K"], "first": ["B", 1, 4]}, ["z", "a"], [m.constant("w", RNG.standard_normal((4, 3, 3, 3)) / 5), m.ints("row", [0, 0, -1])])
+    rows = Case("rows of all", [n("Reshape", "x rows", "r"), n("ReduceMax", "r", "most", axes=[0]), n("Gather", "r i", "few", axis=0), n("Reshape", "x fours", "q"), n("MatMul", "q w", "y")], {"x": ["B", "L", 8], "i": (["K"], I64, 0, 0)}, ["r", "most", "few", "y"],
+                [m.ints("rows", [-1, 8]), m.ints("fours", [-1, 4]), weight("w", 4, 3)])
+    shifted = Case("shifted rows", [n("Shape", "x", "s"), n("Pad", "x front", "p"), n("Slice", "s one two", "l"), n("Slice", "s two three", "k"), n("Add", "k one", "k1"), n("Concat", "minus k1 l", "to", axis=0), n("Reshape", "p to", "r"), n("Slice", "r one end one", "c"), n("Reshape", "c s", "y")],
+                   {"x": ["B", "L", "K"]}, ["y"], [m.ints("front", [0, 0, 1, 0, 0, 0]), m.ints("minus", [-1]), m.ints("one", [1]), m.ints("two", [2]), m.ints("three", [3]), m.ints("end", [2**62])])
+    return [pixels, rows, shifted]
+
+
+def resized():
+    up = Case("resized by a factor", [n("Resize", ["x", "", "s"], "y", mode="linear", coordinate_transformation_mode="half_pixel"), n("Resize", ["x", "", "s"], "z", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+              {"x": ["B", 3, "S", 4]}, ["y", "z"], [m.constant("s", [1, 1, 1.5, 2])])
+    cubic = Case("resized by cubic", [n("Resize", ["x", "", "s"], "y", mode="cubic", coordinate_transformation_mode="half_pixel")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])])
+    to = [n("Shape", "z", "zs"), n("Slice", "zs two four", "hw"), n("Shape", "x", "xs"), n("Slice", "xs nil two", "bc"), n("Concat", "bc hw", "sizes", axis=0)]
+    like = Case("resized like another", [*to, *[n("Resize", ["x", "", "", "sizes"], f"y{i}", mode=mode, coordinate_transformation_mode=place, **more) for i, (mode, place, more) in enumerate(
+        [("linear", "half_pixel", {}), ("linear", "align_corners", {}), ("linear", "asymmetric", {}), ("nearest", "asymmetric", {"nearest_mode": "floor"}), ("nearest", "half_pixel", {"nearest_mode": "round_prefer_floor"}), ("nearest", "half_pixel", {"nearest_mode": "ceil"})])]],
+                {"x": ["B", 2, "S", 3], "z": [1, 1, "K", "L"]}, [f"y{i}" for i in range(6)], [m.ints("nil", [0]), m.ints("two", [2]), m.ints("four", [4])])
+    return [up, cubic, like]
+
+
+def numbered():
+    return [Case("elements by number", [n("GatherElements", "x i", "y", axis=1)], {"x": ["B", "L", 4], "i": (["B", "K", 4], I64, -1, 0)}, ["y"], []),
+            Case("scattered by a length", [n("ScatterElements", "x i u", "y", axis=0, reduction="add"), n("ScatterElements", "t i u", "z", axis=0, reduction="add")], {"x": ["L", 4], "t": [6, 4], "i": (["K", 4], I64, -1, 0), "u": ["K", 4]}, ["y", "z"], []),
+            Case("reversed", [n("Slice", "x from to one by", "y"), n("CumSum", "y one1", "z")], {"x": ["B", "L", 8]}, ["y", "z"], [m.ints("from", [-1]), m.ints("to", [-(2**62)]), m.ints("one", [1]), m.ints("by", [-1]), m.ints("one1", 1)]),
+            Case("a part of a table", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "from"), n("Slice", "t from most nil", "p"), n("MatMul", "x p", "y")], {"x": ["B", "L", "L"]}, ["y"], [m.ints("one", [1]), m.ints("most", [30]), m.ints("nil", [0]), weight("t", 30, 4)])]
 
 
 def recurrents():
@@ -333,7 +364,7 @@ def written_out():
 
 WRITTEN_OUT = written_out()
 LOOPS = [*loops(), *counted_loops(), *scans()]
-ALL = [encoder(), decoder(), cross(), *windows(), *reductions(), *along(), *moved(), *recurrents()]
+ALL = [encoder(), decoder(), cross(), *windows(), *reductions(), *along(), *moved(), *reshaped(), *resized(), *numbered(), *recurrents()]
 
 
 # --- compiled, built and run -----------------------------------------------------------------------------------------
@@ -459,21 +490,32 @@ def test_a_bucket_of_one_value(tamp):
 
 X = {"x": ["B", "L", 8]}
 REFUSED = [
-    (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 8])]), "output 'y' has rows of several lengths of run time, one behind the other"),
-    (Case("", [n("Reshape", "x to", "r"), n("ReduceMax", "r", "y", axes=[0])], X, ["y"], [m.ints("to", [-1, 8])]), "node 'n_y' (Reduce) takes rows of several lengths of run time together"),
     (Case("", [*SHAPE, n("Sub", "length one", "others"), n("Loop", "others  x", "v ys", body=step([n("Neg", "v", "w"), n("Identity", "w", "out"), n("Identity", "c", "go")], ["v"], ["w", "out"]))], {"x": ["L"]}, ["ys"], LOOP_CONSTANTS), "has a result without elements at L=1"),
-    (Case("", [n("Reshape", "x to", "y")], X, ["y"], [m.ints("to", [-1, 4])]), "node 'n_y' (Reshape) mixes dimension 1 of 'x' [3,24,8], which ends at a length of run time, with others in [144,4]"),
     (Case("", [n("Concat", "x z", "y", axis=1)], {"x": ["B", "L", 8], "z": ["B", "K", 8]}, ["y"], []), "node 'n_y' (Concat) puts 'z' behind the end of 'x', and both end at lengths of run time"),
     (Case("", [n("Slice", "x a b one", "y")], X, ["y"], [m.ints("a", [0]), m.ints("b", [2]), m.ints("one", [1])]), "node 'n_y' (Slice)"),
     (Case("", [n("NonZero", "x", "y")], X, ["y"], []), "node 'n_y' ("),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [5])]), None),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [6])]), "with S=5"),
-    (Case("", [n("Resize", ["x", "", "s"], "y", mode="linear")], {"x": ["B", 3, "S", 4]}, ["y"], [m.constant("s", [1, 1, 2, 2])]), "node 'n_y' (Resample) has a constant"),
-    (Case("", [n("MaxPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1)], {"x": ["B", 4, "S"]}, ["y"], []), "node 'n_y' (MaxPool) has other attributes with"),
+    (Case("", [n("Shape", "x", "s"), n("Concat", "b s", "to", axis=0), n("Resize", ["x4", "", "", "to"], "y", mode="cubic"), n("Unsqueeze", "x one", "x4")], {"x": ["S", "K"]}, ["y"], [m.ints("b", [1, 4]), m.ints("one", [0, 1])]), None),
     (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "'n_y' (Pad, opset 17): pads 1 and 1"),
     (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
     (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "d"), n("Expand", "v d", "e"), n("Relu", "x", "y")], X, ["y", "e"], [m.ints("one", [1]), m.ints("most", [30]), m.constant("v", 1)]), "output 'e' has a dimension that falls with a length"),
 ]
+
+
+def test_values_in_steps(tamp):
+    """A detector whose maps fit each other at every eighth height only."""
+    nodes = [n("Conv", "x w", "a", pads=[1] * 4, strides=[2, 2]), n("Conv", "a v", "b", pads=[1] * 4, strides=[2, 2]), n("Resize", ["b", "", "s"], "u", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"), n("Concat", "u a", "c", axis=1),
+             n("Reshape", "c rows", "r0"), n("Reshape", "b rows", "r1"), n("Slice", "r0 nil four one", "r2"), n("Concat", "r2 r1", "y", axis=2)]
+    case = Case("steps", nodes, {"x": ["B", 3, "H", "W"]}, ["y", "c"], [m.constant("w", RNG.standard_normal((4, 3, 3, 3)) / 5), m.constant("v", RNG.standard_normal((4, 4, 3, 3)) / 5), m.constant("s", [1, 1, 2, 2]),
+                                                                       m.ints("rows", [0, 0, -1]), m.ints("nil", [0]), m.ints("four", [4]), m.ints("one", [1])])
+    (tamp.folder / "net.onnx").write_bytes(case.model().SerializeToString())
+    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "cpu", "--dim", "H=8:24:8", "--dim", "W=8:16:8", "--dim", "B=2", "--name", "net")
+    assert "'H' 8 to 24 in steps of 8" in tamp("inspect", "net").stdout
+    for height, width in ((8, 16), (24, 8)):
+        tamp("run", "net", "--device", "cpu", "--at", f"H={height}", "--at", f"W={width}", "--check", "--model", "net.onnx")
+    tamp("run", "net", "--device", "cpu", "--at", "H=12", "--at", "W=8", "--check", "--model", "net.onnx", says="length 'H' is 12, allowed are 8 to 24 in steps of 8", code=1)
+    tamp("compile", "net.onnx", "-o", "n", "--vdevice", "cpu", "--dim", "H=4:24:8", says="no multiples of its step", code=1)
 
 
 def test_what_has_no_rule_is_refused_by_name(tamp):

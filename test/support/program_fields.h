@@ -170,8 +170,12 @@ class FieldsOf {
     members(path, {"dim", "extent"}, dim, extent);
   }
   void visit(const std::string& path, Length& v) {
-    auto& [name, smallest, largest] = v;
-    members(path, {"name", "smallest", "largest"}, name, smallest, largest);
+    auto& [name, smallest, largest, step] = v;
+    members(path, {"name", "smallest", "largest", "step"}, name, smallest, largest, step);
+  }
+  void visit(const std::string& path, ExtentProduct& v) {
+    auto& [left, right] = v;
+    members(path, {"left", "right"}, left, right);
   }
   void visit(const std::string& path, Guard& v) {
     auto& [extent, begins] = v;
@@ -255,11 +259,13 @@ class FieldsOf {
     members(path, {"output", "count", "axis"}, output, count, axis);
   }
   void visit(const std::string& path, Graph& v) {
-    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, input_axes, output_axes, buffers, loops] = v;
+    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, products, input_axes, output_axes, buffers,
+           loops] = v;
     members(path,
-            {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "lengths", "input_axes",
+            {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "lengths", "products", "input_axes",
              "output_axes", "buffers", "loops"},
-            name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, input_axes, output_axes, buffers, loops);
+            name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, products, input_axes, output_axes, buffers,
+            loops);
   }
   // What a program is emitted by; its costs choose plans.
   void visit(const std::string& path, ShapedVDevice& v) {

@@ -297,7 +297,8 @@ class Ends {
     if (axis.dim == 0 || (axis.dim == 1 && has_channels)) return same(axis);
     if (axis.dim < 2) return {};
     const auto s = static_cast<size_t>(axis.dim) - 2;
-    const Extent made = windowed(axis.extent, op.pads_begin[s] + op.pads_end[s], op.kernel[s], op.strides[s], op.dilations[s]);
+    const Extent made =
+        windowed(axis.extent, op.pads_begin[s] + op.pads_end[s], op.kernel[s], op.strides[s], op.dilations[s], graph_.lengths);
     return {Link::follows, static_cast<size_t>(axis.dim), made, op.pads_end[s] > 0};
   }
   Link rule(const Conv& op, const ROperator&, size_t i, const LengthAxis& axis) const {

@@ -68,13 +68,15 @@ class Port:
         """The extents at these values of the lengths, by their names."""
         shape = list(self.shape)
         for axis in self.axes:
-            shape[axis.dim] = axis.at(values[axis.length])
+            shape[axis.dim] = 1
+        for axis in self.axes:  # a dimension with several has their product
+            shape[axis.dim] *= axis.at(values[axis.length])
         return tuple(shape)
 
     def __str__(self) -> str:
         extents = list(map(str, self.shape))
-        for axis in self.axes:
-            extents[axis.dim] = str(axis)
+        for dim in {axis.dim for axis in self.axes}:
+            extents[dim] = "*".join(str(axis) for axis in self.axes if axis.dim == dim)
         return f"'{self.name}' {self.dtype}[{','.join(extents)}]"
 
 
