@@ -406,10 +406,10 @@ std::vector<int64_t> probed_batches(const Length& batch) { return {batch.largest
 struct Reading {
   ReadOptions options;
   std::vector<int64_t> values;
-  std::string where;  // of another length than the largest
-  Builder::Trips trips = {};
-  Graph graph = {};
-  Folded folded = {};
+  std::string where;  // for messages, of other lengths than the largest
+  Builder::Trips trips;
+  Graph graph;
+  Folded folded;
 };
 
 // Iterations of the first Loops and Scans of a name that there are at both lengths: how many there are in all may depend on how often one
@@ -431,7 +431,7 @@ bool open_loops(std::vector<Reading>& readings) {
   for (const std::string& name : found) {
     const bool is_known = std::all_of(readings.begin(), readings.end(), [&](Reading& reading) {
       const std::vector<int64_t>& counts = reading.trips[name];
-      return !counts.empty() && counts[0] != Builder::kUnknownTrips && differ(counts, std::vector(counts.size(), counts[0])) == false;
+      return !counts.empty() && counts[0] != Builder::kUnknownTrips && !differ(counts, std::vector(counts.size(), counts[0]));
     });
     for (Reading& reading : readings) reading.options.open_trips[name] = is_known ? reading.trips[name][0] : Builder::kUnknownTrips;
   }
@@ -446,58 +446,70 @@ Graph at_every_length(const std::string& file, std::vector<Reading> readings) {
   return with_lengths(file, std::move(read), std::move(probes));
 }
 
-// Of as few steps no recurrent network is to be recognised.
-constexpr int64_t kFewSteps = 2;
+// A model with lengths of run time: as it is at the largest lengths, and at some others.
+class LengthsReader {
+ public:
+  LengthsReader(const std::string& path, const ReadOptions& options) : path_(path), options_(options) {
+    for (const auto& [name, range] : options.ranges) lengths_.push_back({name, range.smallest, range.buckets.back(), range.step});
+    if (options.batches) lengths_.push_back({"batch", options.batches->smallest, options.batches->buckets.back(), options.batches->step});
+  }
 
-// The same with recurrent networks in place of all steps that were written out, where there is no other difference between the readings.
-std::optional<Graph> lifted(const std::string& file, const std::function<Graph(Graph)>& lift, std::vector<Reading> readings) {
-  const size_t lengths = readings[0].values.size();
-  std::vector<int64_t> before(lengths, 0), left(lengths, 0);  // readings of other values
-  const auto count = [&](std::vector<int64_t>& counts) {
-    for (const Reading& reading : readings) {
-      for (size_t l = 0; l < lengths; ++l) counts[l] += reading.values[l] != readings[0].values[l];
+  Graph read() {
+    std::vector<Reading> readings = read_all();
+    const std::vector<Reading> with_steps = readings;
+    while (open_loops(readings)) {
+      for (Reading& reading : readings) read(reading);
     }
-  };
-  count(before);
-  std::erase_if(readings, [](const Reading& reading) {
-    return std::any_of(reading.options.open_trips.begin(), reading.options.open_trips.end(),
-                       [](const auto& trips) { return trips.second <= kFewSteps; });
-  });
-  if (readings.empty() || !readings[0].where.empty()) return std::nullopt;
-  count(left);
-  for (size_t l = 0; l < lengths; ++l) {
-    if (left[l] < std::min<int64_t>(before[l], 2)) return std::nullopt;
+    Graph graph = at_every_length(file_text(path_), readings);
+    if (options_.lift && !readings[0].options.open_trips.empty()) graph = with_cells(std::move(graph), with_steps, readings);
+    if (options_.load_weights) verify(graph);
+    return graph;
   }
-  try {
-    for (Reading& reading : readings) {
-      reading.graph = lift(std::move(reading.graph));
-      reading.folded.clear();  // it names tensors of the graph before
-    }
-    return at_every_length(file, std::move(readings));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
 
-Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
-  ReadOptions fixed = options;
-  fixed.ranges.clear();
-  fixed.batches.reset();
-  fixed.keeps_copies = true;
-  std::vector<Length> lengths;
-  for (const auto& [name, range] : options.ranges) {
-    lengths.push_back({name, range.smallest, range.buckets.back(), range.step});
-    fixed.dims[name] = range.buckets.back();
+ private:
+  std::vector<Reading> read_all() {
+    Reading largest;
+    largest.options = options_;
+    largest.options.ranges.clear();
+    largest.options.batches.reset();
+    largest.options.keeps_copies = true;
+    for (size_t l = 0; l < lengths_.size(); ++l) set(largest, l, lengths_[l].largest);
+    read(largest);
+    std::vector<Reading> readings = {largest};
+    Reading between = largest;  // all lengths at once are others
+    for (size_t l = 0; l < lengths_.size(); ++l) {
+      const std::vector<int64_t> values = is_batch(l) && own_batch_ != 0 ? probed_batches(lengths_[l]) : probed(lengths_[l]);
+      set(between, l, values[values.size() / 2]);
+      for (const int64_t value : values) {
+        Reading other = largest;
+        set(other, l, value);
+        readings.push_back(std::move(other));
+      }
+    }
+    if (lengths_.size() > 1) readings.push_back(std::move(between));
+    for (size_t i = 1; i < readings.size(); ++i) {
+      readings[i].where = where_of(readings[i]);
+      read(readings[i]);
+    }
+    return readings;
   }
-  if (options.batches) {
-    lengths.push_back({"batch", options.batches->smallest, options.batches->buckets.back(), options.batches->step});
-    fixed.batch = lengths.back().largest;
+  bool is_batch(size_t l) const { return options_.batches && l + 1 == lengths_.size(); }
+  void set(Reading& reading, size_t l, int64_t value) const {
+    (is_batch(l) ? reading.options.batch : reading.options.dims[lengths_[l].name]) = value;
+    reading.values.resize(lengths_.size());
+    reading.values[l] = value;
   }
-  std::vector<int64_t> largest, between;
-  for (const Length& length : lengths) largest.push_back(length.largest);
-  std::vector<Reading> readings = {{fixed, largest, ""}};
-  const auto read = [&](Reading& reading) {
-    Reader reader(path, reading.options);
+
+  std::string where_of(const Reading& reading) const {
+    std::vector<std::string> texts;
+    for (size_t l = 0; l < lengths_.size(); ++l) {
+      if (reading.values[l] != lengths_[l].largest) texts.push_back(fmt::format("{}={}", printable(lengths_[l].name), reading.values[l]));
+    }
+    return join(texts, " ");
+  }
+
+  void read(Reading& reading) {
+    Reader reader(path_, reading.options);
     try {
       reading.graph = reader.read();
     } catch (const Error& error) {
@@ -506,51 +518,80 @@ Graph read_with_lengths(const std::string& path, const ReadOptions& options) {
     }
     reading.trips = reader.trips();
     reading.folded = std::move(reader.folded());
-    reading.graph.input_axes = reader.input_axes(reading.graph, lengths, options.batches.has_value());
-    reading.graph.lengths = lengths;
-    return reader.own_batch();
-  };
-  const bool has_own_batch = read(readings[0]) != 0;
-  const auto read_at = [&](const std::vector<int64_t>& values) {
-    Reading other{fixed, values, ""};
-    std::vector<std::string> texts;
-    for (size_t l = 0; l < lengths.size(); ++l) {
-      const bool is_batch = options.batches && l + 1 == lengths.size();
-      (is_batch ? other.options.batch : other.options.dims[lengths[l].name]) = values[l];
-      if (values[l] != largest[l]) texts.push_back(fmt::format("{}={}", printable(lengths[l].name), values[l]));
+    reading.graph.input_axes = reader.input_axes(reading.graph, lengths_, options_.batches.has_value());
+    reading.graph.lengths = lengths_;
+    own_batch_ = reader.own_batch();
+  }
+
+  // Recurrent networks in place of loops: of all, or of those that can be, which is tried one by one.
+  Graph with_cells(Graph graph, const std::vector<Reading>& with_steps, const std::vector<Reading>& with_loops) {
+    constexpr size_t kMostTried = 8;  // each is one more reading at all lengths
+    std::set<std::string> names;
+    for (const auto& [name, trips] : with_loops[0].options.open_trips) names.insert(name);
+    if (std::optional<Graph> made = lifted(names, with_steps)) return *std::move(made);
+    if (names.size() < 2 || names.size() > kMostTried) return graph;
+    std::set<std::string> written_out;
+    for (const std::string& name : names) {
+      written_out.insert(name);
+      std::vector<Reading> readings = with_loops;
+      for (Reading& reading : readings) {
+        for (const std::string& written : written_out) reading.options.open_trips.erase(written);
+        read(reading);
+      }
+      if (std::optional<Graph> made = lifted(written_out, std::move(readings)))
+        graph = *std::move(made);
+      else
+        written_out.erase(name);
     }
-    other.where = join(texts, " ");
-    read(readings.emplace_back(std::move(other)));
-  };
-  for (size_t l = 0; l < lengths.size(); ++l) {
-    const bool is_batch = options.batches && l + 1 == lengths.size();
-    const std::vector<int64_t> values = is_batch && has_own_batch ? probed_batches(lengths[l]) : probed(lengths[l]);
-    between.push_back(values[values.size() / 2]);
-    for (const int64_t value : values) {
-      std::vector<int64_t> one = largest;
-      one[l] = value;
-      read_at(one);
+    return graph;
+  }
+
+  // With recurrent networks in place of all steps of the loops `written_out`; none if that leaves other differences between the readings.
+  std::optional<Graph> lifted(const std::set<std::string>& written_out, std::vector<Reading> readings) const {
+    const std::vector<int64_t> before = others(readings);
+    std::erase_if(readings, [&](const Reading& reading) { return has_few_steps(reading, written_out); });
+    if (readings.empty() || !readings[0].where.empty()) return std::nullopt;
+    const std::vector<int64_t> left = others(readings);
+    for (size_t l = 0; l < lengths_.size(); ++l) {
+      if (left[l] < std::min<int64_t>(before[l], 2)) return std::nullopt;
+    }
+    try {
+      for (Reading& reading : readings) {
+        reading.graph = options_.lift(std::move(reading.graph));
+        reading.folded.clear();  // it names tensors of the graph before
+      }
+      return at_every_length(file_text(path_), std::move(readings));
+    } catch (const Error&) {
+      return std::nullopt;
     }
   }
-  if (lengths.size() > 1) read_at(between);
-  std::vector<Reading> written_out;  // with all steps of the loops
-  while (open_loops(readings)) {
-    if (written_out.empty()) written_out = readings;
-    for (Reading& reading : readings) read(reading);
+  // Per length: how many readings there are of other values than the largest.
+  std::vector<int64_t> others(const std::vector<Reading>& readings) const {
+    std::vector<int64_t> counts(lengths_.size(), 0);
+    for (const Reading& reading : readings) {
+      for (size_t l = 0; l < lengths_.size(); ++l) counts[l] += reading.values[l] != lengths_[l].largest;
+    }
+    return counts;
   }
-  const std::string file = file_text(path);
-  Graph graph = at_every_length(file, std::move(readings));
-  if (!written_out.empty() && options.lift) {
-    if (std::optional<Graph> with_cells = lifted(file, options.lift, std::move(written_out))) graph = *std::move(with_cells);
+  // Of as few steps no recurrent network is to be recognised.
+  static bool has_few_steps(const Reading& reading, const std::set<std::string>& written_out) {
+    constexpr int64_t kFewSteps = 2;
+    return std::any_of(reading.trips.begin(), reading.trips.end(), [&](const auto& trips) {
+      const auto& [name, counts] = trips;
+      return written_out.contains(name) && *std::min_element(counts.begin(), counts.end()) <= kFewSteps;
+    });
   }
-  if (options.load_weights) verify(graph);
-  return graph;
-}
+
+  const std::string& path_;
+  const ReadOptions& options_;
+  std::vector<Length> lengths_;
+  int64_t own_batch_ = 0;
+};
 
 }  // namespace
 
 Graph read_onnx(const std::string& path, const ReadOptions& options) {
-  if (!options.ranges.empty() || options.batches) return read_with_lengths(path, options);
+  if (!options.ranges.empty() || options.batches) return LengthsReader(path, options).read();
   return Reader(path, options).read();
 }
 

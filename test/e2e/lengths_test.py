@@ -445,11 +445,11 @@ def test_loops_at_every_length(tamp):
 
 
 def test_recurrent_networks_step_by_step(tamp):
-    """They are recurrent rOperators and no loops, as where the number of steps is known."""
-    for seed, (vdevice, precision) in enumerate([("cpu", "fp32"), ("h200", "tf32")]):
-        program, rng = Program(tamp, WRITTEN_OUT, vdevice, precision), np.random.default_rng(seed)
+    """They are recurrent rOperators and no loops, as where the number of steps is known; beside another loop, too."""
+    for seed, (vdevice, precision, others) in enumerate([("cpu", "fp32", []), ("h200", "tf32", scans()[:1])]):
+        program, rng = Program(tamp, [*WRITTEN_OUT, *others], vdevice, precision), np.random.default_rng(seed)
         text = (tamp.folder / "made" / "many.cu").read_text()
-        assert "recurrent" in text and " enter(" not in text and "matmul" not in text, vdevice
+        assert "recurrent" in text and [f" enter({i}" in text for i in (0, 1)] == [len(others) == 1, False], vdevice
         for at in list(places(rng))[:3]:
             program.check(at, rng)
 
