@@ -289,15 +289,26 @@ void append_types(const Graph& graph, const Step& step, Phase& phase) {
   for (size_t i = 0; i < last; ++i) phase.template_args.emplace_back(types[i].first, value_type(type_of(graph, step, types[i].second)));
 }
 
+// Whether the caller gives the operand, or it is a constant.
+bool is_given_by_caller(const Graph& graph, const Step& step, StepOperand operand) {
+  if (!step.tensors[operand].valid()) return false;
+  const BufferKind kind = graph.buffers[graph.tensor(step.tensors[operand]).place.buffer.index()].kind;
+  return kind == BufferKind::input || kind == BufferKind::constant;
+}
+
+// Whether the body looks through the mask before it reads keys: of a cache that the program writes, with keys for more than one turn.
+bool reads_by_mask(const Graph& graph, const Step& step) {
+  const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
+  return step.tensors[kBias].valid() && step.own == 0 && step.past > turn &&
+         !(is_given_by_caller(graph, step, kPastK) && is_given_by_caller(graph, step, kPastV));
+}
+
 Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const int64_t size = step.padded(), share = step.past == 0 ? 0 : keys_of_share(step, shares);
-  const auto is_given = [&](StepOperand operand) {  // by the caller or as a constant
-    if (!step.tensors[operand].valid()) return false;
-    const BufferKind kind = request.graph.buffers[request.graph.tensor(step.tensors[operand]).place.buffer.index()].kind;
-    return kind == BufferKind::input || kind == BufferKind::constant;
-  };
+  const auto is_given = [&](StepOperand operand) { return is_given_by_caller(request.graph, step, operand); };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  Phase phase = early_phase("kernels/attention/attention_step.cuh", "rk::attention_step", "rk::AttentionStepArgs");
+  const char* const body = reads_by_mask(request.graph, step) ? "rk::attention_step_masked" : "rk::attention_step";
+  Phase phase = early_phase("kernels/attention/attention_step.cuh", body, "rk::AttentionStepArgs");
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
                          {"kTurned", flag(step.turns())},
@@ -386,7 +397,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     append(kOut, m, m + 1, step.values, out.writes);
     return;
   }
-  const int64_t per_share = keys_of_share(step, shares), begin = share * per_share, end = std::min(begin + per_share, step.past);
+  const bool any = reads_by_mask(graph, step);  // the keys of a share depend on the mask
+  const int64_t per_share = keys_of_share(step, shares), begin = any ? 0 : share * per_share;
+  const int64_t end = any ? step.past : std::min(begin + per_share, step.past);
   append(kPastK, begin, end, step.size, out.reads);
   append(kPastV, begin, end, step.values, out.reads);
   append(kQ, m, m + 1, step.size, out.reads);

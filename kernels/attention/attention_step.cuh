@@ -16,6 +16,9 @@
 // words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most 32
 // rows, and the body does not wait for its Waits before it stores. attention_step_sum has only kStepOutWords.
 //
+// attention_step_masked, for a cache with a mask: keys are those from the first to the last that the row's mask leaves, and the shares
+// divide these. So a step at place 40 of 4096 reads 41 keys, and a window reads its own.
+//
 // kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
 // lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out, cos and sin have type Turn,
 // the bias has type Bias; each is fp32 or has 16 bits. kTurned needs rows of 64 or 128.
@@ -280,9 +283,56 @@ RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args,
   if (n < 2) store1(share + kSize + n, n == 0 ? base : sum);
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
-          class Out = float, class Turn = float, class Bias = float>
-RK_BODY void attention_step(const Task<Veu>& caller) {
+struct StepRange {
+  int32_t begin, end;
+};
+
+// The keys from the first to the last one below `count` whose bias is above `least`; none if there is none. All threads call it.
+template <int kSize, class Veu, class Bias>
+RK_INLINE StepRange keys_above(const Task<Veu>& task, const Bias* bias, int32_t bias_n, int32_t count, float least) {
+  constexpr int kPitch = StepShape<kSize>::kWords, kBegin = kSize + 2, kEnd = kSize + 3;  // words that finish_step leaves free
+  int32_t* const shared = task.template work_as<int32_t>();
+  int32_t begin = count, end = 0;
+#pragma unroll 8
+  for (int32_t n = static_cast<int32_t>(threadIdx.x); n < count; n += Veu::kComputeThreads) {
+    const bool is_masked = load1_near(bias + static_cast<int64_t>(n) * bias_n) <= least;
+    begin = min(begin, is_masked ? count : n);
+    end = is_masked ? end : n + 1;
+  }
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    begin = min(begin, __shfl_xor_sync(kFullMask, begin, step));
+    end = max(end, __shfl_xor_sync(kFullMask, end, step));
+  }
+  if (lane_id() == 0) {
+    shared[warp_id() * kPitch + kBegin] = begin;
+    shared[warp_id() * kPitch + kEnd] = end;
+  }
+  sync_compute<Veu>();
+#pragma unroll
+  for (int w = 0; w < Veu::kComputeThreads / kWarp; ++w) {
+    begin = min(begin, shared[w * kPitch + kBegin]);
+    end = max(end, shared[w * kPitch + kEnd]);
+  }
+  return {min(begin, end), end};
+}
+
+// The share's part of the keys that a row's mask leaves. A row that is masked whole by finite numbers weighs all keys.
+template <int kSize, class Veu, class Bias>
+RK_INLINE StepRange keys_of_mask(const Task<Veu>& task, const AttentionStepArgs& args, const Bias* bias, int32_t share) {
+  StepRange row = keys_above<kSize>(task, bias, args.bias_n, args.past, kStepMasked);
+  if (row.begin == row.end) {
+    sync_compute<Veu>();  // all have read what the others found
+    row = keys_above<kSize>(task, bias, args.bias_n, args.past, -INFINITY);
+  }
+  const int32_t turns = (row.end - row.begin + kStepGroups - 1) / kStepGroups, shares = args.shares_of_query;
+  const int32_t each = (turns + shares - 1) / shares * kStepGroups, begin = min(row.begin + share * each, row.end);
+  return {begin, min(begin + each, row.end)};
+}
+
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, bool kMasked, uint32_t WORDS, class In, class Past, class Out,
+          class Turn, class Bias>
+RK_INLINE void attend_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
   static_assert(!kTurned || kSize % 64 == 0);
   constexpr int kSets = kSize / 32, kCount = StepShape<kSize>::kCount, kTurn = kCount * kStepGroups;
@@ -292,7 +342,7 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   const uint32_t batch = divide(divide(task.index, args.share_count, share), args.queries, m);
   const StepBatch at = step_batch(args, batch);
   const int row = static_cast<int>(m), group = static_cast<int>(threadIdx.x) / 8;
-  const int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past);
+  int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past);
   const int32_t own = end == args.past ? args.own : 0;  // keys of K in this rTask
   const StepRows<Past> past_k{values_at<const Past>(task, args.past_k) + at.past_k, args.past_k_n, args.past_k_k, args.size},
       past_v{values_at<const Past>(task, args.past_v) + at.past_v, args.past_v_n, args.past_v_columns, args.values};
@@ -310,6 +360,12 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   StepKeys<kSize, 1, kLie, Own> own_keys;
   if (kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
   if (!kInWords) task.await_inputs();
+  if constexpr (kMasked) {
+    static_assert(!kEarly);
+    const StepRange kept = keys_of_mask<kSize>(task, args, bias, static_cast<int32_t>(share));
+    begin = kept.begin;
+    end = kept.end;
+  }
   if (!kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
   float4 q[kSets], cos[kSets], sin[kSets];
   const auto load_turn = [&](int32_t position) {
@@ -363,6 +419,18 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   float* shares = task.address(args.shares);
   if (shares != nullptr) shares += static_cast<int64_t>(task.index) * StepShape<kSize>::kWords;
   finish_step<kSize>(task, args, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
+}
+
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
+RK_BODY void attention_step(const Task<Veu>& caller) {
+  attend_step<Veu, kSize, kLie, kTurned, kEarly, /*kMasked=*/false, WORDS, In, Past, Out, Turn, Bias>(caller);
+}
+
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
+RK_BODY void attention_step_masked(const Task<Veu>& caller) {
+  attend_step<Veu, kSize, kLie, kTurned, kEarly, /*kMasked=*/true, WORDS, In, Past, Out, Turn, Bias>(caller);
 }
 
 // Puts the shares of query m of a batch together: rTask batch * queries + m.

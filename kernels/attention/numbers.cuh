@@ -64,6 +64,8 @@ inline constexpr int kStepGroups = 32;
 enum StepBits : int { kStepQBit, kStepKBit, kStepVBit, kStepOutBit };  // of its WORDS; in tables
 inline constexpr uint32_t kStepQWords = 1u << kStepQBit, kStepKWords = 1u << kStepKBit, kStepVWords = 1u << kStepVBit;  // in tables
 inline constexpr uint32_t kStepInWords = kStepQWords | kStepKWords | kStepVWords, kStepOutWords = 1u << kStepOutBit;    // in tables
+inline constexpr float kStepMasked =
+    -1e38f;  // a key of such a bias has no weight beside one of more; masks are -inf or the least float. In tables
 constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
 constexpr int attention_step_words(int size) { return size + 4; }
 constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import models as m
 
-PLACES, WORDS, MEMORY, POSITIONS = 48, 40, 10, 64
+PLACES, WORDS, MEMORY, POSITIONS = 160, 40, 10, 256
 LAYERS, OPSET = 2, 24
 FOLDER = pathlib.Path(__file__).parent / "decoders"
 

@@ -30,6 +30,11 @@ def merged(models):
     return whole
 
 
+def behind(cache, at):
+    """Whether an element is of a place from `at` on, of [1,heads,places,size] or [1,places,width]."""
+    return np.broadcast_to(np.arange(PLACES)[:, None] >= at, cache.shape)
+
+
 class Program:
     """All the models in one program, and what they carry from run to run."""
 
@@ -67,27 +72,28 @@ class Program:
             found[name][output] = np.frombuffer((self.folder / f"out{i}").read_bytes(), np.float32).reshape(shape)
         return found
 
-    def check(self, steps=STEPS, start=0):
-        """From the first place, or behind `start` tokens. Caches begin as noise; what lies behind the tokens is in no answer, and stays."""
+    def check(self, steps=STEPS, start=0, unread=()):
+        """From the first place, or behind `start` tokens. Caches begin as noise; what lies behind the tokens is in no answer, and stays. `unread`: models that must not even
+        read it; there it is NaN."""
         rng, at, problems = np.random.default_rng(1), start, []
         caches = {name: decoders.carried(made, rng) for name, made in self.models.items()}
         for rows in steps:
             feeds = {name: decoders.feeds(made, at, rows, rng) | caches[name] for name, made in self.models.items()}
-            found = self.run(feeds, rows)
             at += rows
+            given = dict(feeds)
+            for name in unread:
+                given[name] = feeds[name] | {port: np.where(behind(values, at), np.float32(np.nan), values) for port, values in feeds[name].items() if port.startswith("past_")}
+            found = self.run(given, rows)
             for name, session in self.sessions.items():
                 wanted = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, feeds[name])))
                 for output, values in wanted.items():
                     got = found[name][output]
                     if output.startswith("present_"):
-                        past = output.replace("present", "past")
-                        valid = (slice(None),) * (values.ndim - 2) + (slice(at),)
-                        behind = (slice(None),) * (values.ndim - 2) + (slice(at, None),)
-                        if not np.array_equal(got[behind], feeds[name][past][behind]):
+                        past, is_behind = output.replace("present", "past"), behind(values, at)
+                        if not np.array_equal(got[is_behind], given[name][past][is_behind], equal_nan=True):
                             problems.append(f"{name}: {output} of {rows} rows up to place {at} has other rows behind it than before")
-                        got, values = got[valid], values[valid]
-                        caches[name][past] = feeds[name][past].copy()
-                        caches[name][past][valid] = values
+                        caches[name][past] = np.where(is_behind, feeds[name][past], values)
+                        got, values = got[~is_behind], values[~is_behind]
                     error = np.linalg.norm((got - values).ravel()) / np.linalg.norm(values.ravel())
                     if not error <= LIMIT[self.precision]:
                         problems.append(f"{name}: {output} of {rows} rows up to place {at}: relative distance {error:.1e}")
@@ -103,6 +109,8 @@ def check_all(tamp, models, vdevice, precision):
     program = Program(tamp, models, vdevice, precision)
     program.check()
     program.check((1,), PLACES - 1)
+    # Soft caps and sinks are no part of the attention that looks for the keys that a mask leaves.
+    program.check((1,), 40, [name for name in models if not any(word in name for word in ("gpt_oss", "gemma2", "standard gemma3", "genai gemma3"))])
 
 
 def test_every_decoder_in_every_form(tamp):

@@ -100,14 +100,14 @@ class AttentionMatcher {
   bool is_masked(TensorId bias, TensorId kept, int steps = 8) const {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     if (steps == 0) return false;
+    const ROperator* const chosen = maker_by(graph_, uses_, bias, ElementwiseOp::where);
+    if (chosen && chosen->inputs[0] == kept && is_scalar(chosen->inputs[2], -kInfinity)) return true;
+    const ROperator* const sum = maker_by(graph_, uses_, bias, ElementwiseOp::add);
+    if (sum && (is_masked(sum->inputs[0], kept, steps - 1) || is_masked(sum->inputs[1], kept, steps - 1))) return true;
     if (const ROperator* const both = maker_by(graph_, uses_, kept, ElementwiseOp::logical_and))
       return is_masked(bias, both->inputs[0], steps - 1) && is_masked(bias, both->inputs[1], steps - 1);
-    if (const ROperator* const above = maker_by(graph_, uses_, kept, ElementwiseOp::greater); above && above->inputs[0] == bias)
-      return is_scalar(above->inputs[1], -kInfinity);
-    if (const ROperator* const sum = maker_by(graph_, uses_, bias, ElementwiseOp::add))
-      return is_masked(sum->inputs[0], kept, steps - 1) || is_masked(sum->inputs[1], kept, steps - 1);
-    const ROperator* const chosen = maker_by(graph_, uses_, bias, ElementwiseOp::where);
-    return chosen && chosen->inputs[0] == kept && is_scalar(chosen->inputs[2], -kInfinity);
+    const ROperator* const above = maker_by(graph_, uses_, kept, ElementwiseOp::greater);
+    return above && above->inputs[0] == bias && is_scalar(above->inputs[1], -kInfinity);
   }
 
   bool take_values(TensorId weights, AttentionMatch& found) const {

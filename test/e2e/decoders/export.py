@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 from transformers.models.t5.modeling_t5 import T5Stack
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-PLACES, WORDS, MEMORY, POSITIONS, LAYERS, HIDDEN, WIDE, HEADS, KV, SIZE = 48, 40, 10, 64, 2, 32, 48, 4, 2, 16
+PLACES, WORDS, MEMORY, POSITIONS, LAYERS, HIDDEN, WIDE, HEADS, KV, SIZE = 160, 40, 10, 256, 2, 32, 48, 4, 2, 16
 FEW = 16  # as many numbers of a tensor of floats stay, such as frequencies
 
 
