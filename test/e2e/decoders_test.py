@@ -6,16 +6,20 @@ against ONNX Runtime. All decoders of a form are parts of one program, since mos
 """
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
+from onnx import TensorProto
 
 import decoders
 import harness
 import many
 import models_test
 from decoders import PLACES
+from transformers_test import in_type
 
 LIMIT = {"fp32": 2e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 6e-2}
+TYPES = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16: ml_dtypes.bfloat16}
 STEPS = (19, 1, 1, 6, 1)  # rows: a prompt, tokens, another prompt, a token
 
 
@@ -36,10 +40,12 @@ def behind(cache, at):
 
 
 class Program:
-    """All the models in one program, and what they carry from run to run."""
+    """All the models in one program. `narrow`: the types of models that are of 16 bits there, caches too; they are compared with those of f32."""
 
-    def __init__(self, tamp, models, vdevice, precision, dim="seq=1,32"):
+    def __init__(self, tamp, models, vdevice, precision, dim="seq=1,32", narrow={}):
         self.folder, self.models, self.precision = tamp.folder, models, precision
+        self.types = {name: TYPES[narrow.get(name, TensorProto.FLOAT)] for name in models}
+        models = {name: in_type(made, narrow[name]) if name in narrow else made for name, made in models.items()}
         (tamp.folder / "many.onnx").write_bytes(merged(models).SerializeToString())
         tamp("compile", "many.onnx", "-o", "made", "--name", "many", "-q", "--vdevice", vdevice, "--precision", precision, "--dim", dim)
         (tamp.folder / "main.cu").write_text(f'#define TAMP_LENGTHS\n#define TAMP_MODEL_HEADER "many.h"\n#define TAMP_MODEL many\n#include "made/many.cu"\n#include "{harness.ROOT}/runtime_stub/host/runner.cpp"\n')
@@ -49,7 +55,7 @@ class Program:
             build = ["nvcc", "-std=c++20", "-O1", "-arch=sm_90a", "-w", "-I", harness.ROOT, "-I", "made", "-o", "runner", "main.cu"]
         done = many.call(build, tamp.folder, many.COMPILE_SECONDS)
         assert done.returncode == 0, done.stderr[-2000:]
-        self.sessions = {name: onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]) for name, made in models.items()}
+        self.sessions = {name: onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]) for name, made in self.models.items()}
 
     def outputs(self, rows):
         """Name, type and shape of each output of each model."""
@@ -59,7 +65,8 @@ class Program:
 
     def run(self, feeds, rows):
         words = ["./runner", "--weights", "made/many.weights", "--wait-budget", "3600", "--lengths", str(rows)]
-        for i, values in enumerate(feeds[name][entry.name] for name, made in self.models.items() for entry in made.graph.input):
+        for i, (name, values) in enumerate((name, feeds[name][entry.name]) for name, made in self.models.items() for entry in made.graph.input):
+            values = values.astype(self.types[name]) if values.dtype == np.float32 else values
             (self.folder / f"in{i}").write_bytes(np.ascontiguousarray(values).tobytes())
             words += ["--input", f"in{i}"]
         outputs = list(self.outputs(rows))
@@ -69,14 +76,15 @@ class Program:
         assert done.returncode == 0, f"{rows} rows: {done.returncode}: {done.stderr[-1000:]}"
         found = {name: {} for name in self.models}
         for i, (name, output, shape) in enumerate(outputs):
-            found[name][output] = np.frombuffer((self.folder / f"out{i}").read_bytes(), np.float32).reshape(shape)
+            found[name][output] = np.frombuffer((self.folder / f"out{i}").read_bytes(), self.types[name]).reshape(shape).astype(np.float32)
         return found
 
     def check(self, steps=STEPS, start=0, unread=()):
         """From the first place, or behind `start` tokens. Caches begin as noise; what lies behind the tokens is in no answer, and stays. `unread`: models that must not even
         read it; there it is NaN."""
         rng, at, problems = np.random.default_rng(1), start, []
-        caches = {name: decoders.carried(made, rng) for name, made in self.models.items()}
+        rounded = lambda name, values: values.astype(self.types[name]).astype(np.float32)
+        caches = {name: {port: rounded(name, values) for port, values in decoders.carried(made, rng).items()} for name, made in self.models.items()}
         for rows in steps:
             feeds = {name: decoders.feeds(made, at, rows, rng) | caches[name] for name, made in self.models.items()}
             at += rows
@@ -92,10 +100,10 @@ class Program:
                         past, is_behind = output.replace("present", "past"), behind(values, at)
                         if not np.array_equal(got[is_behind], given[name][past][is_behind], equal_nan=True):
                             problems.append(f"{name}: {output} of {rows} rows up to place {at} has other rows behind it than before")
-                        caches[name][past] = np.where(is_behind, feeds[name][past], values)
+                        caches[name][past] = np.where(is_behind, feeds[name][past], rounded(name, values))
                         got, values = got[~is_behind], values[~is_behind]
                     error = np.linalg.norm((got - values).ravel()) / np.linalg.norm(values.ravel())
-                    if not error <= LIMIT[self.precision]:
+                    if not error <= LIMIT["bf16" if self.types[name] == ml_dtypes.bfloat16 else self.precision]:
                         problems.append(f"{name}: {output} of {rows} rows up to place {at}: relative distance {error:.1e}")
         assert not problems, "\n  ".join(["answers differ from ONNX Runtime's:", *problems])
 
@@ -105,8 +113,8 @@ def models_of(**names):
     return {f"{form} {name}": getattr(decoders, form)(name) for form, words in names.items() for name in words.split()}
 
 
-def check_all(tamp, models, vdevice, precision):
-    program = Program(tamp, models, vdevice, precision)
+def check_all(tamp, models, vdevice, precision, **options):
+    program = Program(tamp, models, vdevice, precision, **options)
     program.check()
     program.check((1,), PLACES - 1)
     # Soft caps and sinks are no part of the attention that looks for the keys that a mask leaves.
@@ -120,7 +128,8 @@ def test_every_decoder_in_every_form(tamp):
 
 
 def test_decoders_for_h200(tamp):
-    check_all(tamp, models_of(exported="llama gemma3 gpt_oss t5", standard="gemma3 phi4", genai="qwen3 gpt_oss whisper"), "h200", "fp16")
+    models = models_of(exported="llama qwen3 gpt_oss", standard="llama phi4", genai="qwen3 gemma3 whisper")
+    check_all(tamp, models, "h200", "fp16", narrow={"exported qwen3": TensorProto.FLOAT16, "standard llama": TensorProto.BFLOAT16, "genai qwen3": TensorProto.FLOAT16})
 
 
 if __name__ == "__main__":
