@@ -69,7 +69,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
 }
 
 void add_generate_option(CLI::App& command, ModelArguments& arguments) {
-  add_value(command, "--generate", "[FILE.json|{..}]", arguments.generation,
+  add_value(command, "--generate", "[FILE|{..}]", arguments.generation,
             "The model is a decoder's step: the program makes tokens, run after run in one kernel. The file, or JSON in its place, says "
             "what names do not "
             "(docs/howto/generate.md)")

@@ -73,11 +73,27 @@ class GenerationVerifier {
           !changed.emplace(advanced.input, advanced.element).second)
         violations_.add(fmt::format("input '{}' is changed outside of itself, or twice", printable(in->name)));
     }
-    const Tensor* const token = port(graph_.outputs, generation_.token);
-    if (token != nullptr && (token->dtype != DType::i64 || element_count(token->shape) != 1))
-      violations_.add(fmt::format("output '{}' is no token", printable(token->name)));
+    verify_draw();
     const bool has_token = !generation_.inputs.empty() && generation_.inputs[0].advance == Advance::token;
     if (!has_token) violations_.add("no input is the token");
+  }
+  // The token is drawn by what the generation names.
+  void verify_draw() {
+    const Tensor *const token = port(graph_.outputs, generation_.token), *const scores = port(graph_.outputs, generation_.scores);
+    if (token == nullptr || scores == nullptr) return;
+    const auto is_operand = [&](TensorId id, int64_t input) {
+      return input >= 0 && input < static_cast<int64_t>(graph_.inputs.size()) && graph_.inputs[static_cast<size_t>(input)] == id;
+    };
+    const bool is_drawn = std::any_of(graph_.rops.begin(), graph_.rops.end(), [&](const ROperator& rop) {
+      return std::holds_alternative<NextToken>(rop.attrs) && &graph_.tensor(rop.outputs[0]) == token &&
+             is_operand(rop.inputs[1], generation_.amounts) && is_operand(rop.inputs[2], generation_.draw) &&
+             is_operand(rop.inputs[3], generation_.seen);
+    });
+    if (!is_drawn || element_count(scores->shape) != generation_.words)
+      violations_.add(fmt::format("output '{}' is no token that is drawn from so many words", printable(token->name)));
+    for (const int64_t stop : generation_.stops) {
+      if (stop < 0 || stop >= generation_.words) violations_.add(fmt::format("a text ends at token {}, which is no word", stop));
+    }
   }
   DType type_of(int64_t i, bool is_input) const {
     const auto& types = is_input ? graph_.input_types : graph_.output_types;

@@ -3,6 +3,7 @@
 //
 //   #define TAMP_MODEL resnet18
 //   #define TAMP_LENGTHS      // of a program that has lengths of run time
+//   #define TAMP_TOKENS       // of a program that makes tokens
 //   #include "resnet18.cu"
 //   #include "library.cpp"
 #include "library.h"
@@ -255,6 +256,58 @@ inline int run(void* program, const int64_t* lengths, const void* const* inputs,
   return finish(self, lengths, outputs, outputs_on_host, on);
 }
 
+#if defined(TAMP_TOKENS)
+
+inline int generate(void* program, const TampLibraryTokens* wanted, const void* const* inputs, const uint8_t* inputs_on_host,
+                    int64_t* tokens, int32_t* count, void* stream) {
+  Program& self = *static_cast<Program*>(program);
+  const OnDevice here(self.device);
+  TAMP_TRY(self.message, here.error());
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  if (self.has_run && self.last_stream != on) TAMP_TRY(self.message, cudaStreamWaitEvent(on, self.done, 0));
+  std::vector<const void*> from(self.inputs.size(), nullptr);
+  for (int h = 0; h < MODEL(detail)::kTokenPlan.held_count; ++h) {
+    const size_t i = static_cast<size_t>(MODEL(detail)::kTokenPlan.held[h]);
+    from[i] = inputs[i];
+    if (kIsStandIn || !inputs_on_host[i]) continue;
+    const size_t bytes = port_of(/*is_output=*/false, i).bytes;
+    if (const int failed = own_memory(self, self.inputs[i], bytes)) return failed;
+    TAMP_TRY(self.message, cudaMemcpyAsync(self.inputs[i], inputs[i], bytes, cudaMemcpyHostToDevice, on));
+    from[i] = self.inputs[i];
+  }
+  tamp_tokens call{};
+  call.prompt = wanted->prompt;
+  call.prompt_count = wanted->prompt_count;
+  call.max_tokens = wanted->max_tokens;
+  call.temperature = wanted->temperature;
+  call.top_k = wanted->top_k;
+  call.top_p = wanted->top_p;
+  call.repetition_penalty = wanted->repetition_penalty;
+  call.seed = wanted->seed;
+  call.stops = wanted->stops;
+  call.stop_count = wanted->stop_count;
+  call.position = wanted->position;
+  call.inputs = from.data();
+  call.on_token = wanted->on_token;
+  call.user = wanted->user;
+  const tamp_status made = MODEL(generate)(self.context, &call, tokens, count, on);
+  if (made != TAMP_OK) self.message = MODEL(message)(self.context);
+  return made;
+}
+
+inline TampLibrary with_tokens(TampLibrary library) {
+  library.generate = generate;
+  library.held = MODEL(detail)::kTokenPlan.held;
+  library.held_count = MODEL(detail)::kTokenPlan.held_count;
+  return library;
+}
+
+#else
+
+inline TampLibrary with_tokens(TampLibrary library) { return library; }
+
+#endif
+
 inline const char* message(const void* program) {
   return program == nullptr ? open_message().c_str() : static_cast<const Program*>(program)->message.c_str();
 }
@@ -278,7 +331,7 @@ inline TampLibraryPort port(int32_t is_output, int32_t index) {
 extern "C" __attribute__((visibility("default"))) const TampLibrary* tamp_library(void) {
   namespace own = tamp_library_of_model;
   static const tamp_info& info = *MODEL(info)();
-  static const TampLibrary library = own::with_lengths({
+  static const TampLibrary library = own::with_tokens(own::with_lengths({
       TAMP_LIBRARY_VERSION,
       own::kIsStandIn,
       info.input_count,
@@ -297,6 +350,6 @@ extern "C" __attribute__((visibility("default"))) const TampLibrary* tamp_librar
       own::close,
       own::allocate,
       own::release,
-  });
+  }));
   return &library;
 }

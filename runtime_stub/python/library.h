@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TAMP_LIBRARY_VERSION 3 /* of these structs */
+#define TAMP_LIBRARY_VERSION 4 /* of these structs */
 
 /* An input or output, as tamp_port of NAME.h. */
 struct TampLibraryPort {
@@ -22,6 +22,19 @@ struct TampLibraryLength {
 struct TampLibraryAxis {
   int32_t port, dim, length;
   int64_t times, plus, over;
+};
+
+/* What a text is made of: the fields of tamp_tokens of NAME.h that are numbers, and a function that gets each token as it is made. */
+struct TampLibraryTokens {
+  const int64_t* prompt;
+  int32_t prompt_count, max_tokens, top_k;
+  float temperature, top_p, repetition_penalty;
+  uint64_t seed;
+  const int64_t* stops; /* null: those of the compilation */
+  int32_t stop_count;
+  int64_t position;
+  int (*on_token)(void* user, int64_t token);
+  void* user;
 };
 
 struct TampLibrary {
@@ -50,6 +63,12 @@ struct TampLibrary {
   struct TampLibraryAxis (*axis)(int32_t is_output, int32_t index);
   int32_t buckets, bucket_length; /* largest values of the programs, of which length */
   const int64_t* bucket;
+  /* Null where the program makes no tokens. Fills `tokens`, which has room for max_tokens. `inputs` as in run(); those that the program
+     makes itself are not looked at. */
+  int (*generate)(void* program, const struct TampLibraryTokens* wanted, const void* const* inputs, const uint8_t* inputs_on_host,
+                  int64_t* tokens, int32_t* count, void* stream);
+  const int32_t* held; /* numbers of the inputs that each call gives */
+  int32_t held_count;
 };
 
 /* The one symbol that is looked up: const struct TampLibrary* tamp_library(void) */

@@ -3,14 +3,17 @@
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -71,6 +74,9 @@ class Library {
     }
     return out;
   }
+  bool makes_tokens() const { return library_->generate != nullptr; }
+  // Numbers of the inputs that each call of generate gives.
+  std::vector<int> held() const { return {library_->held, library_->held + library_->held_count}; }
   // (port, dim, length, times, plus, over) of each dimension of inputs or outputs that depends on a length.
   nb::list axes(bool are_outputs) const {
     nb::list out;
@@ -119,6 +125,44 @@ class Program {
     if (failed != 0) throw RunError(library_->message(program_));
   }
 
+  // Tokens that follow the prompt. `on_token` may be None.
+  std::vector<int64_t> generate(const std::vector<int64_t>& prompt, int max_tokens, float temperature, int top_k, float top_p,
+                                float penalty, uint64_t seed, const std::optional<std::vector<int64_t>>& stops, int64_t position,
+                                const Addresses& inputs, const Flags& inputs_on_host, uintptr_t stream, const nb::object& on_token) {
+    if (library_->generate == nullptr) throw RunError("the model makes no tokens");
+    if (inputs.size() != static_cast<size_t>(library_->inputs) || inputs_on_host.size() != inputs.size())
+      throw RunError("the model has another number of inputs");
+    Listener listener{on_token, {}};
+    TampLibraryTokens wanted{};
+    wanted.prompt = prompt.data();
+    wanted.prompt_count = static_cast<int32_t>(prompt.size());
+    wanted.max_tokens = max_tokens;
+    wanted.temperature = temperature;
+    wanted.top_k = top_k;
+    wanted.top_p = top_p;
+    wanted.repetition_penalty = penalty;
+    wanted.seed = seed;
+    const int64_t none = 0;
+    if (stops) wanted.stops = stops->empty() ? &none : stops->data();
+    wanted.stop_count = stops ? static_cast<int32_t>(stops->size()) : 0;
+    wanted.position = position;
+    wanted.on_token = Listener::call;
+    wanted.user = &listener;
+    std::vector<int64_t> tokens(max_tokens > 0 ? static_cast<size_t>(max_tokens) : 0);
+    int32_t count = 0;
+    int failed = 0;
+    {
+      const nb::gil_scoped_release others_run;
+      const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+      failed = library_->generate(program_, &wanted, reinterpret_cast<const void* const*>(inputs.data()), inputs_on_host.data(),
+                                  tokens.data(), &count, reinterpret_cast<void*>(stream));
+    }
+    if (listener.failure) std::rethrow_exception(listener.failure);
+    if (failed != 0) throw RunError(library_->message(program_));
+    tokens.resize(static_cast<size_t>(count));
+    return tokens;
+  }
+
   void check() {
     const nb::gil_scoped_release others_run;
     const std::lock_guard<std::mutex> one_at_a_time(mutex_);
@@ -126,6 +170,24 @@ class Program {
   }
 
  private:
+  // Who gets the tokens: Python's function, whose exceptions end the text, as does a true result; and so does Ctrl-C.
+  struct Listener {
+    nb::object function;
+    std::exception_ptr failure;
+
+    static int call(void* user, int64_t token) {
+      auto& self = *static_cast<Listener*>(user);
+      const nb::gil_scoped_acquire python;
+      try {
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        return !self.function.is_none() && nb::cast<bool>(nb::bool_(self.function(token))) ? 1 : 0;
+      } catch (...) {
+        self.failure = std::current_exception();
+        return 1;
+      }
+    }
+  };
+
   const TampLibrary* library_;
   void* program_ = nullptr;
   std::mutex mutex_;
@@ -195,12 +257,17 @@ NB_MODULE(_native, m) {
       .def_prop_ro("is_stand_in", [](const Library& self) { return self.get()->is_stand_in != 0; })
       .def("info", &Library::info)
       .def("ports", &Library::ports, nb::arg("are_outputs"))
+      .def_prop_ro("makes_tokens", &Library::makes_tokens)
+      .def("held", &Library::held)
       .def("lengths", &Library::lengths)
       .def("axes", &Library::axes, nb::arg("are_outputs"));
   nb::class_<Program>(m, "Program")
       .def(nb::init<const Library&, int, const std::string&>(), nb::arg("library"), nb::arg("device"), nb::arg("weights"))
       .def("run", &Program::run, nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("outputs"), nb::arg("outputs_on_host"),
            nb::arg("stream"), nb::arg("lengths"))
+      .def("generate", &Program::generate, nb::arg("prompt"), nb::arg("max_tokens"), nb::arg("temperature"), nb::arg("top_k"),
+           nb::arg("top_p"), nb::arg("repetition_penalty"), nb::arg("seed"), nb::arg("stops").none(), nb::arg("position"),
+           nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("stream"), nb::arg("on_token").none())
       .def("check", &Program::check);
   nb::class_<View>(m, "View")
       .def(

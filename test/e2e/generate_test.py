@@ -248,6 +248,17 @@ def test_what_cannot_make_tokens_is_refused(tamp):
     tamp("run", path, "--top-k", "1", "--device", "cpu", code=1, says="are of --prompt")
 
 
+def test_the_header_is_c_and_cpp(tamp):
+    tamp("compile", save(tamp, recurrent()), "-o", "step", "--generate")
+    head = '#include <cuda_runtime.h>\n#include "step.h"\n'
+    for compiler, standard, text in [("gcc", "c11", "int main(void) { tamp_tokens wanted = {0}; step_cancel(0); return step_generate(0, &wanted, 0, 0, 0) == TAMP_OK; }"),
+                                     ("g++", "c++11", "int main() { step::Model model; return model.generate({1, 2}, tamp_tokens{}, [](int64_t) { return true; }).empty(); }"),
+                                     ("g++", "c++20", "int main() { step::Model model; model.cancel(); return model.generate({1}, {.max_tokens = 3, .temperature = 0.5F}).empty(); }")]:
+        (tamp.folder / "main").write_text(f"{head if compiler == 'g++' else head.splitlines()[1]}\n{text}\n")
+        language = "c++" if compiler == "g++" else "c"
+        run(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-pedantic", *(["-Wno-missing-field-initializers"] if standard == "c++20" else []), "-fsyntax-only", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "step", "-x", language, "main", cwd=tamp.folder)
+
+
 def test_the_example_writes(tamp):
     example, folder = harness.ROOT / "examples" / "generate", tamp.folder / "chars"
     run(sys.executable, example / "train.py", folder, "--updates", "20")

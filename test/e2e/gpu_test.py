@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import generate_test
 import harness
 import lengths_test
 import loops_test
@@ -69,6 +70,24 @@ def test_lengths_of_run_time(tamp):
 
 
 TESTS += [test_lengths_of_run_time, loops_test.test_greedy_search, loops_test.test_if, loops_test.test_loops_in_loops]
+
+
+def tokens_test(name, model, precision):
+    """Tokens that the kernel makes, run after run, are those of single runs; over and over."""
+    def test(tamp):
+        tamp("compile", generate_test.save(tamp, model()), "-o", "step", "--vdevice", "h200", "--precision", precision, "--generate")
+        for how in [[], generate_test.SAMPLED]:
+            done = tamp("run", "step", "--device", "cuda", "--prompt", "3,1,4", "--max-tokens", 20, "--repeat", 20, "--check", "--json", *how)
+            made = json.loads(done.stdout)["tokens"]
+            assert len(made) == 20 and len(set(made)) > 2, made
+    test.__name__ = f"test_tokens_of_{name}_{precision}"
+    return test
+
+
+TESTS += [tokens_test(name, model, precision)
+          for name, model in [("decoder", lambda: generate_test.decoder(layers=2)), ("many_words", lambda: generate_test.decoder(words=128256)),
+                              ("gru", generate_test.recurrent), ("large_lstm", lambda: generate_test.recurrent("LSTM", hidden=512))]
+          for precision in ("fp32", "fp16")]
 
 
 if __name__ == "__main__":

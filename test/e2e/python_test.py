@@ -216,6 +216,29 @@ def test_other_weights_of_a_frozen_model_and_of_a_vdevice_of_a_file(tamp):
     assert other.info.vdevice == "mine" and np.array_equal(other(x), x + np.array([[5, 6, 7, 8]], np.float32))
 
 
+# --- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_makes_tokens(tamp):
+    from generate_test import decoder, recurrent
+    model = compiled(decoder(), generate={"stops": [99 % 37]})
+    text = model.generate([3, 1, 4], 12, stops=[])
+    seen = []
+    assert len(text) == 12 and model.generate([3, 1, 4], 12, stops=[], on_token=seen.append) == text == seen
+    assert model.generate([3, 1, 4], 12, stops=[], on_token=lambda token: token == text[2]) == text[:text.index(text[2]) + 1]
+    drawn_text = model.generate([3, 1, 4], 12, temperature=2, top_k=30, top_p=0.95, repetition_penalty=1.2, seed=5, stops=())
+    assert drawn_text == model.generate([3, 1, 4], 12, temperature=2, top_k=30, top_p=0.95, repetition_penalty=1.2, seed=5, stops=()) != text
+    assert model.generate([3, 1, 4], 5, stops=[]) == text[:5] and model.generate(text[4:5], 7, stops=[], position=7) == text[5:]
+
+    def fails(token):
+        raise KeyError("enough")
+    refused(KeyError, ["enough"], model.generate, [3], on_token=fails)
+    refused(ValueError, ["need 29 places, the program has 24"], model.generate, [3, 1, 4], 27)
+    refused(ValueError, ["inputs are ['x'], expected []"], model.generate, [3], inputs={"x": 1})
+    refused(ValueError, ["compile it with generate=True"], compiled(recurrent()).generate, [3])
+    assert len(model.generate([3, 1, 4], 12, stops=[])) == 12  # and is as before
+
+
 # --- the cache ---------------------------------------------------------------------------------------------------------
 
 def with_external_weights(folder, weight):

@@ -275,14 +275,27 @@ class FieldsOf {
             v.arch, v.sms, v.veus_per_sm, v.compute_threads, v.smem_bytes, v.weight_stages, v.weight_stage_bytes, v.input_stages,
             v.input_stage_bytes, v.wide_products, v.more_tiles, v.even_stages, v.voting_waits, v.cluster_veus, v.products_over_inputs);
   }
+  void visit(const std::string& path, Advanced& v) {
+    auto& [input, advance, element, plus] = v;
+    members(path, {"input", "advance", "element", "plus"}, input, advance, element, plus);
+  }
+  void visit(const std::string& path, Feed& v) {
+    auto& [output, input] = v;
+    members(path, {"output", "input"}, output, input);
+  }
+  void visit(const std::string& path, Generation& v) {
+    auto& [inputs, feeds, scores, token, amounts, draw, seen, words, places, stops] = v;
+    members(path, {"inputs", "feeds", "scores", "token", "amounts", "draw", "seen", "words", "places", "stops"}, inputs, feeds, scores,
+            token, amounts, draw, seen, words, places, stops);
+  }
   void visit(const std::string& path, RProgram& v) {
     auto& [vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, guards,
-           extents, us, in_l2, by_sm, smaller] = v;
-    members(path,
-            {"vdevice", "precision", "policy", "graph", "merges", "rkernels", "depth", "lanes", "events", "launches", "memory", "weights",
-             "weight_bytes", "guards", "extents", "estimated_us", "weights_in_l2", "veus_by_sm", "smaller"},
+           extents, us, in_l2, generation, boundary, by_sm, smaller] = v;
+    members(path, {"vdevice", "precision",    "policy",        "graph",      "merges",   "rkernels",     "depth",
+                   "lanes",   "events",       "launches",      "memory",     "weights",  "weight_bytes", "guards",
+                   "extents", "estimated_us", "weights_in_l2", "generation", "boundary", "veus_by_sm",   "smaller"},
             vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, guards,
-            extents, us, in_l2, by_sm, smaller);
+            extents, us, in_l2, generation, boundary, by_sm, smaller);
   }
 
   std::vector<Field> fields_;

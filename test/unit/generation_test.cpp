@@ -203,5 +203,5 @@ TEST_CASE("a boundary that a lane leaves out, or passes early, is found") {
              Catch::Contains("has another part"));
   CHECK_THAT(said([](RProgram& program, auto&) { program.generation->inputs[1].element = 1; }), Catch::Contains("outside of itself"));
   CHECK_THAT(said([](RProgram& program, auto&) { program.generation->inputs[1].input = 2; }), Catch::Contains("or twice"));
-  CHECK_THAT(said([](RProgram& program, auto&) { program.generation->token = 2; }), Catch::Contains("is no token"));
+  CHECK_THAT(said([](RProgram& program, auto&) { program.generation->token = 2; }), Catch::Contains("is no token that is drawn"));
 }

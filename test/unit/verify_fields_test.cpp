@@ -6,10 +6,12 @@
 
 #include "codegen/codegen.h"
 #include "codegen/weights.h"
+#include "compiler/frontend/generation.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/schedule/token_boundary.h"
 #include "compiler/select/records.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
@@ -71,6 +73,12 @@ const Believed kBelieved[] = {
     {"graph.output_axes", "the same"},
     {"guards", "a guard that is accepted leaves away what no run needs"},
     {"extents.longer", "one that nobody asks for"},
+    {"generation.is_there", "one run makes one token, too"},
+    {"generation.inputs", "what an input is in the next run, inside of it"},
+    {"generation.feeds", "which output is that of another run's input, of its type"},
+    {"generation.scores", "for people"},
+    {"generation.places", "what callers may ask for"},
+    {"generation.stops", "which tokens end a text"},
 };
 
 bool is_believed(const std::string& path) {
@@ -172,6 +180,25 @@ const std::string kLoop = R"(
   outputs(y)
 )";
 
+// A step that makes tokens, with a state that is swapped.
+RProgram scheduled_tokens(const ShapedVDevice& vdevice) {
+  Graph graph = parse_graph(R"(
+    ids = input i64[1]
+    state_in = input f32[1,64]
+    table = const f32[6,64]
+    w = const f32[64,6]
+    row = Gather(table, ids) {axis=0} -> f32[1,64]
+    state_out = Elementwise(row, state_in) {add(i0, i1)} -> f32[1,64]
+    logits = MatMul(state_out, w) -> f32[1,6]
+    outputs(state_out, logits)
+  )");
+  Generation generation = frontend::add_generation(graph, {});
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  RProgram program = scheduled(std::move(graph), vdevice, Precision::fp32, "");
+  schedule::add_token_boundary(program, std::move(generation));
+  return program;
+}
+
 std::vector<std::pair<std::string, RProgram>> programs() {
   const VDevice h200 = read_vdevice("h200");
   ShapedVDevice clusters = h200.with_clusters();
@@ -183,6 +210,7 @@ std::vector<std::pair<std::string, RProgram>> programs() {
   all.emplace_back("recurrent", scheduled(placed(kRecurrent), h200.without_inputs(), Precision::fp32, ""));
   all.emplace_back("loop", scheduled(placed(kLoop), h200.with_inputs(), Precision::fp16, ""));
   all.emplace_back("lengths", scheduled(placed_rows(), h200.with_inputs(), Precision::tf32, ""));
+  all.emplace_back("tokens", scheduled_tokens(h200.without_inputs()));
   all.emplace_back("rows", scheduled(placed(kRows), clusters, Precision::fp16, "cluster"));
   return all;
 }

@@ -37,6 +37,7 @@ def compile(
     ]
     | None = None,
     execution: Literal["persistent", "graph"] | None = None,
+    generate: bool | Mapping[str, Any] = False,
     name: str | None = None,
     verbose: bool | None = None,
 ) -> Model:
@@ -56,6 +57,7 @@ def compile(
         1 to 512, with a program up to each of these.
     freeze: arrays by the names of inputs that become constants.
     activations: "auto" or "fp32", policy, execution: as `tamp compile --help` says.
+    generate: the model is a decoder's step, and `Model.generate` makes text with it; a mapping is what the file of `tamp compile --generate` holds.
     name: of the generated files and functions; by default that of the model's file.
     verbose: True: say on stderr what is done, how long it takes and what the compiler says. None: where stderr is a terminal, one line while
         it takes long. False: nothing.
@@ -77,6 +79,8 @@ def compile(
         sizes = {**({} if _is_module(model) else _sizes_from(file, inputs)), **(dims or {})}
         arguments = [f"{flag}={value}" for flag, value in options.items() if value is not None]
         arguments += [f"--dim={symbol}={extent}" for symbol, extent in sorted(sizes.items())]
+        if generate is not False:
+            arguments.append(f"--generate={json.dumps({} if generate is True else dict(generate), sort_keys=True)}")
         frozen = {input_name: np.asarray(value) for input_name, value in sorted((freeze or {}).items())}
         return opened(lambda: _find_or_make(file, arguments, frozen, machine, progress), lambda folder: Model(folder, folder / LIBRARY))
 

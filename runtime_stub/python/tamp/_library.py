@@ -119,8 +119,8 @@ def build_library(
     schedule = schedule_of(folder)
     name, arch = schedule["name"], schedule["vdevice"]["arch"]
     source = work / "library.cu"
-    lengths = "#define TAMP_LENGTHS\n" if schedule.get("lengths") else ""
-    source.write_text(f'{lengths}#define TAMP_MODEL {name}\n#include "{name}.cu"\n#include "library.cpp"\n')
+    parts = "".join(f"#define TAMP_{part.upper()}\n" for part, field in [("lengths", "lengths"), ("tokens", "generation")] if schedule.get(field))
+    source.write_text(f'{parts}#define TAMP_MODEL {name}\n#include "{name}.cu"\n#include "library.cpp"\n')
     if not machine.compiler:
         wanted = "g++ 11 or newer and libboost-context-dev" if machine.device == "cpu" else "nvcc of the CUDA Toolkit"
         raise CompileError(f"models are built with {wanted}, which is not found in PATH; where it is, tamp.build(folder) builds what tamp.load(folder) takes")

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -182,6 +182,62 @@ class Model:
             raise RunError(str(failure)) from None
         results = tuple(kind.finish(array) for array, _ in made)
         return results[0] if len(results) == 1 else results
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int = 16,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stops: Sequence[int] | None = None,
+        position: int = 0,
+        inputs: Mapping[str, Any] | None = None,
+        on_token: Callable[[int], object] | None = None,
+    ) -> list[int]:
+        """Makes a text: the tokens that follow the prompt, all in one launch. For models that were compiled with `generate`.
+
+        prompt: numbers of tokens, at least one.
+        max_tokens: how many are made at most.
+        temperature: 0 takes the word of the largest score each time; else words are drawn, by their scores divided by this.
+        top_k, top_p: draw among so many of the best words, or the best that have so much of the probability; 0: among all.
+        repetition_penalty: scores of tokens of this call are divided by it if they are positive, else multiplied.
+        seed: the same one makes the same text.
+        stops: tokens that end the text, and belong to it; None: those of the compilation.
+        position: of the prompt's first token; not 0 to go on with the text of earlier calls (docs/howto/generate.md).
+        inputs: arrays by name, of those inputs that each call gives ("held").
+        on_token: called with each token while the rest is made; ends the text if it returns something true, or raises.
+
+        Raises ValueError for what the model has no room for, RunError if the run failed.
+        """
+        if not self._library.makes_tokens:
+            raise ValueError(f"{self.name} makes no tokens: compile it with generate=True")
+        given, held = dict(inputs or {}), {self.inputs[i].name: i for i in self._library.held()}
+        if set(given) != set(held):
+            raise ValueError(f"inputs are {sorted(given)}, expected {sorted(held)}")
+        addresses, on_host = [0] * len(self.inputs), [1] * len(self.inputs)
+        kept, streams = [], {0}
+        for name, i in held.items():
+            port = self.inputs[i]
+            kind = self._about(port, _arrays.kind_of, given[name])
+            where = self._about(port, kind.where, given[name])
+            _check(port, where, port.shape)
+            kept.append(where)
+            addresses[i], on_host[i] = where.address, int(where.device is None)
+        device = self._device_of(kept)
+        for name, i in held.items():
+            if not on_host[i] and self.device == "cuda":
+                streams.add(_arrays.kind_of(given[name]).stream(device))
+        program = self._loaded(device)
+        try:
+            return program.generate(list(prompt), max_tokens, temperature, top_k, top_p, repetition_penalty, seed, None if stops is None else list(stops),
+                                    position, addresses, on_host, max(streams), on_token)  # fmt: skip
+        except NativeRunError as failure:
+            wrong = ": generate: " in str(failure)
+            raise (ValueError if wrong else RunError)(str(failure)) from None
 
     def with_weights(self, model: Any, *inputs: Any, freeze: Mapping[str, Any] | None = None) -> Model:
         """The same program with the weights of another model, as one that was trained again. Nothing is built: it takes as long as
