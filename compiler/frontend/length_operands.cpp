@@ -169,7 +169,7 @@ TensorId LengthOperands::take_constant(TensorId id, const IdIn& id_in) {
       throw Mixes{fmt::format("has another kind of operand {} with {}", name, values_text(probe))};
   }
   for (size_t d = 0; d < own.shape.size(); ++d) {
-    const auto extent = line(own.shape[d], [&](const Probe& probe) { return other(probe).shape[d]; });
+    const auto extent = line_of_extent(own.shape[d], [&](const Probe& probe) { return other(probe).shape[d]; });
     if (extent) require_rising(*extent);
     if (extent) add(axes, d, *extent);
   }

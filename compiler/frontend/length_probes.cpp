@@ -98,32 +98,28 @@ std::optional<Extent> LengthProbes::line(int64_t own, const std::function<int64_
         found = known;
     }
   }
-  if (!found || !fits(*found, own, number)) {
-    if (const auto rounded = rounded_line(own, number)) found = rounded;
-  }
   if (found && !fits(*found, own, number)) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
   if (!found && std::any_of(probes_.begin(), probes_.end(), [&](const Probe& p) { return number(p) != own; }))
     throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
   return found;
 }
 
-// A line that is rounded down, as 3 * L / 2 of a Resize.
-std::optional<Extent> LengthProbes::rounded_line(int64_t own, const std::function<int64_t(const Probe&)>& number) const {
-  constexpr int64_t kMostOver = 8;
-  for (const Probe& probe : probes_) {
-    const int64_t other = number(probe);
-    for (size_t l = 0; l < largest_.size() && other != own; ++l) {
-      const int64_t run = largest_[l] - probe.values[l];
-      for (int64_t over = 2; over <= kMostOver && run != 0; ++over) {
-        const int64_t times = static_cast<int64_t>(std::llround(static_cast<double>((own - other) * over) / static_cast<double>(run)));
-        for (int64_t rest = 0; rest < over; ++rest) {
-          const Extent found{static_cast<int32_t>(l), times, own * over - times * largest_[l] + rest, over};
-          if (times > 0 && fits(found, own, number)) return found;
+// Or 3 * L / 2, as Resize makes it.
+std::optional<Extent> LengthProbes::line_of_extent(int64_t own, const std::function<int64_t(const Probe&)>& number) {
+  try {
+    return line(own, number);
+  } catch (const Mixes&) {
+    constexpr int64_t kMostOver = 4;
+    for (int64_t over = 2; over <= kMostOver; ++over) {
+      for (size_t l = 0; l < largest_.size(); ++l) {
+        for (int64_t times = own * over / largest_[l]; times <= own * over / largest_[l] + 1; ++times) {
+          const Extent found{static_cast<int32_t>(l), times, 0, over};
+          if (fits(found, own, number)) return found;
         }
       }
     }
+    throw;
   }
-  return std::nullopt;
 }
 
 bool LengthProbes::fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) const {
@@ -136,7 +132,7 @@ std::optional<Extent> LengthProbes::line_of(const std::function<int64_t(const RO
 }
 
 std::optional<Extent> LengthProbes::extent_of_result(size_t k, size_t d) {
-  return line(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
+  return line_of_extent(result_shape(k)[d], [&](const Probe& probe) { return probe.graph.tensor(twin(probe).outputs[k]).shape[d]; });
 }
 
 std::optional<Extent> LengthProbes::line_or_product(int64_t own, const std::function<int64_t(const Probe&)>& number) {

@@ -17,7 +17,6 @@ namespace tamp::frontend {
 
 class LengthProbes {
  private:
-  std::optional<Extent> rounded_line(int64_t own, const std::function<int64_t(const Probe&)>& number) const;
   std::optional<Extent> product_of(int64_t own, const std::function<int64_t(const Probe&)>& number);
 
  protected:
@@ -38,6 +37,7 @@ class LengthProbes {
 
   // The straight line over a length that gives `own` at the largest lengths and number(probe) at each probe; none if all are the same.
   std::optional<Extent> line(int64_t own, const std::function<int64_t(const Probe&)>& number);
+  std::optional<Extent> line_of_extent(int64_t own, const std::function<int64_t(const Probe&)>& number);
   bool fits(const Extent& extent, int64_t own, const std::function<int64_t(const Probe&)>& number) const;
   std::optional<Extent> line_of(const std::function<int64_t(const ROperator&)>& number);
   std::optional<Extent> extent_of_result(size_t k, size_t d);

@@ -496,7 +496,7 @@ REFUSED = [
     (Case("", [n("NonZero", "x", "y")], X, ["y"], []), "node 'n_y' ("),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [5])]), None),
     (Case("", [n("TopK", "x k", "y i", axis=1)], {"x": ["B", "S", 8]}, ["y", "i"], [m.ints("k", [6])]), "with S=5"),
-    (Case("", [n("Shape", "x", "s"), n("Concat", "b s", "to", axis=0), n("Resize", ["x4", "", "", "to"], "y", mode="cubic"), n("Unsqueeze", "x one", "x4")], {"x": ["S", "K"]}, ["y"], [m.ints("b", [1, 4]), m.ints("one", [0, 1])]), None),
+    (Case("", [n("Shape", "x", "s"), n("Concat", "b s", "to", axis=0), n("Resize", ["x4", "", "", "to"], "y", mode="cubic"), n("Unsqueeze", "x one", "x4")], {"x": ["S", "K"]}, ["y"], [m.ints("b", [1, 4]), m.ints("one", [0, 1])]), "node 'n_y' (Resample) has a constant 'n_y' whose numbers change with the length"),
     (Case("", [n("Pad", "x p", "y", mode="reflect")], X, ["y"], [m.ints("p", [0, 1, 0, 0, 1, 0])]), "'n_y' (Pad, opset 17): pads 1 and 1"),
     (Case("", [n("Relu", "x", "y")], {"x": ["B", "L", "S", "K"]}, ["y"], []), "input 'x' has more than two dimensions behind the first that end at lengths of run time"),
     (Case("", [n("Shape", "x", "s"), n("Gather", "s one", "l", axis=0), n("Sub", "most l", "d"), n("Expand", "v d", "e"), n("Relu", "x", "y")], X, ["y", "e"], [m.ints("one", [1]), m.ints("most", [30]), m.constant("v", 1)]), "output 'e' has a dimension that falls with a length"),

@@ -99,10 +99,11 @@ TEST_CASE("buckets are one source with an API for all of them") {
   const codegen::EmitOptions options{"model", "model.onnx", false};
   const std::string source = codegen::cuda_source(program, options);
   CHECK(source == codegen::cuda_source(program, options));
-  for (const char* text : {"// A program for seq up to 4, estimated ", "// A program for seq up to 64, estimated ", "namespace up_to_4 {",
-                           "using Veu = model_detail::up_to_64::Veu;", "const int64_t kBuckets[] = {4, 64};",
-                           "{&up_to_4::model(), up_to_4::kExtents, 1, up_to_4::kProducts},", "const tamp_length kLengths[] = {\n  {\"seq\", 1, 64, 1},",
-                           "tamp_status model_run_at(model_context* context, const model_lengths* lengths,"}) {
+  for (const char* text :
+       {"// A program for seq up to 4, estimated ", "// A program for seq up to 64, estimated ", "namespace up_to_4 {",
+        "using Veu = model_detail::up_to_64::Veu;", "const int64_t kBuckets[] = {4, 64};",
+        "{&up_to_4::model(), up_to_4::kExtents, 1, up_to_4::kProducts},", "const tamp_length kLengths[] = {\n  {\"seq\", 1, 64, 1},",
+        "tamp_status model_run_at(model_context* context, const model_lengths* lengths,"}) {
     CAPTURE(text);
     CHECK(source.find(text) != std::string::npos);
   }
