@@ -26,7 +26,10 @@ void RopLengths::apply(const Slice& op) {
     const std::optional<Extent> own = extent_at(axes_of(0), d);
     if (own && op.steps[d] > 1)
       note({own->length, own->times, own->plus + (op.steps[d] - 1 - op.starts[d]) * own->over, own->over * op.steps[d]});
-    const std::optional<Extent> start = line_of([&](const ROperator& rop) { return std::get<Slice>(rop.attrs).starts[d]; });
+    const std::optional<Extent> start = line_of([&](const ROperator& rop) {
+      const auto& there = std::get<Slice>(rop.attrs);
+      return there.extents[d] == 0 ? op.starts[d] : there.starts[d];
+    });
     const std::optional<Extent> count = extent_of_result(0, d);
     if (count) add(axes, d, *count);
     if (start || (own && op.steps[d] < 0)) {

@@ -54,7 +54,7 @@ def compile(
         RuntimeWarning, or a CompileError if vdevice names a GPU.
     batch: makes this the first extent of all inputs, in elements; "1:8": each call gives it.
     dims: values of symbolic dimensions by name, in elements; "1:512": each call gives it, by the shapes of its inputs; "16,64,512": the same of
-        1 to 512, with a program up to each of these.
+        1 to 512, with a program up to each of these; "32:640:32": multiples of 32.
     freeze: arrays by the names of inputs that become constants.
     activations: "auto" or "fp32", policy, execution: as `tamp compile --help` says.
     generate: the model is a decoder's step, and `Model.generate` makes text with it; a mapping is what the file of `tamp compile --generate` holds.
