@@ -360,12 +360,12 @@ class MsGroupQuery : MsHeads {
   void read_lengths() {
     const bool is_known = n_.is_constant(n_.in(kTotal));
     const Ints total = is_known ? n_.ints(kTotal, "total_sequence_length") : Ints{queries()};
-    if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
+    past_ = past_keys(n_, kPastKey, kPastValue, k_, v_);
+    is_cache_ = total.size() == 1 && (!is_known || past_ >= total[0]);
+    if (total.size() != 1 || (total[0] < queries() && !is_cache_) || total[0] > kMaxElements)
       throw n_.bad("input total_sequence_length is {}, expected one number of at least {}, the length of query", shape_text(total),
                    queries());
-    past_ = past_keys(n_, kPastKey, kPastValue, k_, v_);
     present_ = std::max(past_, total[0]);
-    is_cache_ = !is_known || past_ >= total[0];
     is_prompt_ = total[0] == queries() && !is_cache_;
     if (is_cache_ && past_ < queries())
       throw n_.refuse(
