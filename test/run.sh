@@ -113,7 +113,7 @@ case ${TAMP_ASAN:-$sanitized} in
 esac
 
 tamp=$PWD/build/release/bin/tamp
-longest=(races_test transformers_test models_test conformance pattern_test ray_test docs_test cli_test networks_test python_test recurrent_test mutants_test)  # first, so that none is left alone
+longest=(races_test transformers_test decoders_test models_test conformance pattern_test ray_test docs_test cli_test networks_test python_test recurrent_test mutants_test)  # first, so that none is left alone
 programs=()
 for name in "${longest[@]}"; do programs+=("test/e2e/$name.py"); done
 for program in test/e2e/*_test.py test/e2e/bad_inputs.py; do

@@ -61,6 +61,9 @@ std::vector<RKernel> offers(const Request& request) {
   if (attrs == nullptr || has_epilogue(rop) || !all_plain(graph, rop)) return {};
   const Tensor &in = graph.tensor(rop.inputs[0]), &indices = graph.tensor(rop.inputs[1]), &updates = graph.tensor(rop.inputs[2]);
   if (loop_of(graph, rop).size() > kRank) return {};
+  // Elements of 16 bits are moved as they are; combined, they would be so in the type that they have in memory.
+  const DType type = graph.tensor(rop.outputs[0]).dtype;
+  if (in.dtype != type || updates.dtype != type || (attrs->kind != ScatterKind::none && touches_narrowed(graph, rop))) return {};
   const int64_t of_cell = elements_of_cell(graph, rop, loop_of(graph, rop));
   const Loop loop = over_cells(loop_of(graph, rop), of_cell);
   const auto axis = static_cast<size_t>(attrs->axis);
@@ -97,6 +100,6 @@ std::vector<RKernel> offers(const Request& request) {
 
 }  // namespace
 
-Family typed_scatter() { return {"typed_scatter", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses}; }
+Family typed_scatter() { return {"typed_scatter", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::moves}; }
 
 }  // namespace tamp::kernels

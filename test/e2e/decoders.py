@@ -4,7 +4,7 @@
     standard(name)     ONNX 24: TensorScatter, Attention with nonpad_kv_seqlen, RotaryEmbedding, RMSNormalization
     genai(name)        what ONNX Runtime GenAI writes: GroupQueryAttention, SkipSimplifiedLayerNormalization, packed products
 
-All have the dimension `seq` and opset 24; PLACES is what a cache holds. `feeds` makes what a run takes besides caches.
+All have the dimension `seq`, those of GenAI `total`, too, and opset 24; PLACES is what a cache holds. `feeds` makes what a run takes besides caches.
 """
 import dataclasses
 import pathlib
@@ -240,8 +240,8 @@ class Maker:
         return self.linear(self.add("Mul", self.activated(gate, f.gate), up), name + "down", f.wide, f.hidden)
 
     def counts(self):
-        """GenAI: how many keys there are follows from a mask as long as the cache."""
-        mask = self.port("attention_mask", [1, PLACES], TensorProto.INT64)
+        """GenAI: how many keys there are follows from a mask, as long as the text; a bias is as long as the cache."""
+        mask = self.port("attention_mask", [1, PLACES if self.form.relative else "total"], TensorProto.INT64)
         last = self.add("Sub", self.add("ReduceSum", mask, self.ints(1), keepdims=0), self.ints(1))
         self.nodes.append(m.node("Cast", [last], ["seqlens_k"], "seqlens_k", to=TensorProto.INT32))
         total = self.add("Gather", self.add("Shape", mask), self.constant("one", 1, np.int64), axis=0)
@@ -297,8 +297,10 @@ def genai(name):
 def feeds(made, at, rows, rng):
     """What a run of `rows` tokens behind `at` others takes, without what is carried on: caches and the memory."""
     given = {"position": np.arange(at, at + rows), "position_ids": np.arange(at, at + rows)[None], "write_indices": np.array([at]),
-             "nonpad_kv_seqlen": np.array([at + rows]), "attention_mask": (np.arange(PLACES) < at + rows)[None].astype(np.int64),
-             "ids": rng.integers(0, WORDS, (1, rows))}
+             "nonpad_kv_seqlen": np.array([at + rows]), "attention_mask": np.ones((1, at + rows), np.int64), "ids": rng.integers(0, WORDS, (1, rows))}
+    extents = {entry.name: entry.type.tensor_type.shape.dim[-1].dim_value for entry in made.graph.input}
+    if extents.get("attention_mask"):
+        given["attention_mask"] = (np.arange(extents["attention_mask"]) < at + rows)[None].astype(np.int64)
     return {entry.name: given[entry.name] for entry in made.graph.input if entry.name in given}
 
 

@@ -4,6 +4,7 @@ against ONNX Runtime. All decoders of a form are parts of one program, since mos
 
     decoders_test.py TAMP [WORD...]
 """
+import json
 import sys
 
 import ml_dtypes
@@ -24,7 +25,7 @@ STEPS = (19, 1, 1, 6, 1)  # rows: a prompt, tokens, another prompt, a token
 
 
 def merged(models):
-    """One model; all have the dimension seq."""
+    """One model; all have the dimensions seq and total, as far as they have them."""
     whole = many.merge([many.Part(name, made, []) for name, made in models.items()])
     whole.ir_version = 11
     for entry in (*whole.graph.input, *whole.graph.output):
@@ -42,12 +43,12 @@ def behind(cache, at):
 class Program:
     """All the models in one program. `narrow`: the types of models that are of 16 bits there, caches too; they are compared with those of f32."""
 
-    def __init__(self, tamp, models, vdevice, precision, dim="seq=1,32", narrow={}):
+    def __init__(self, tamp, models, vdevice, precision, narrow={}):
         self.folder, self.models, self.precision = tamp.folder, models, precision
         self.types = {name: TYPES[narrow.get(name, TensorProto.FLOAT)] for name in models}
         models = {name: in_type(made, narrow[name]) if name in narrow else made for name, made in models.items()}
         (tamp.folder / "many.onnx").write_bytes(merged(models).SerializeToString())
-        tamp("compile", "many.onnx", "-o", "made", "--name", "many", "-q", "--vdevice", vdevice, "--precision", precision, "--dim", dim)
+        tamp("compile", "many.onnx", "-o", "made", "--name", "many", "-q", "--vdevice", vdevice, "--precision", precision, "--dim", "seq=1,32", "--dim", f"total=1:{PLACES}")
         (tamp.folder / "main.cu").write_text(f'#define TAMP_LENGTHS\n#define TAMP_MODEL_HEADER "many.h"\n#define TAMP_MODEL many\n#include "made/many.cu"\n#include "{harness.ROOT}/runtime_stub/host/runner.cpp"\n')
         build = ["g++", "-std=c++20", "-O0", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner",
                  "-x", "c++", "main.cu", "-x", "none", "-lboost_context"]
@@ -63,8 +64,8 @@ class Program:
             for entry in session.get_outputs():
                 yield name, entry.name, [rows if d == "seq" else d for d in entry.shape]
 
-    def run(self, feeds, rows):
-        words = ["./runner", "--weights", "made/many.weights", "--wait-budget", "3600", "--lengths", str(rows)]
+    def run(self, feeds, rows, total):
+        words = ["./runner", "--weights", "made/many.weights", "--wait-budget", "3600", "--lengths", f"{rows},{total}"]
         for i, (name, values) in enumerate((name, feeds[name][entry.name]) for name, made in self.models.items() for entry in made.graph.input):
             values = values.astype(self.types[name]) if values.dtype == np.float32 else values
             (self.folder / f"in{i}").write_bytes(np.ascontiguousarray(values).tobytes())
@@ -91,7 +92,7 @@ class Program:
             given = dict(feeds)
             for name in unread:
                 given[name] = feeds[name] | {port: np.where(behind(values, at), np.float32(np.nan), values) for port, values in feeds[name].items() if port.startswith("past_")}
-            found = self.run(given, rows)
+            found = self.run(given, rows, at)
             for name, session in self.sessions.items():
                 wanted = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, feeds[name])))
                 for output, values in wanted.items():
@@ -117,6 +118,8 @@ def check_all(tamp, models, vdevice, precision, **options):
     program = Program(tamp, models, vdevice, precision, **options)
     program.check()
     program.check((1,), PLACES - 1)
+    ports = json.loads((tamp.folder / "made" / "many.rprogram.json").read_text())["outputs"]
+    assert precision != "fp32" or all("in_place" in port for port in ports if "present_" in port["name"]), [port["name"] for port in ports if "in_place" not in port]
     # Soft caps and sinks are no part of the attention that looks for the keys that a mask leaves.
     program.check((1,), 40, [name for name in models if not any(word in name for word in ("gpt_oss", "gemma2", "standard gemma3", "genai gemma3"))])
 

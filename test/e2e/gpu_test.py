@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """On a GPU: the example models, right, repeatable, replayed as a CUDA graph, and as two instances at once; the recurrent networks of
-recurrent_test.py, and the transformers and decoders of transformers_test.py.
+recurrent_test.py, the transformers and decoders of transformers_test.py, and those of decoders_test.py.
 
     gpu_test.py TAMP [WORD...]
 """
@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import decoders_test
 import generate_test
 import harness
 import lengths_test
@@ -69,7 +70,7 @@ def test_lengths_of_run_time(tamp):
     lengths_test.check_all(tamp, "h200", "tf32")
 
 
-TESTS += [test_lengths_of_run_time, loops_test.test_greedy_search, loops_test.test_if, loops_test.test_loops_in_loops]
+TESTS += [decoders_test.test_decoders_for_h200, test_lengths_of_run_time, loops_test.test_greedy_search, loops_test.test_if, loops_test.test_loops_in_loops]
 
 
 def tokens_test(name, model, precision):
