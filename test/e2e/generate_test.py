@@ -199,6 +199,30 @@ def test_a_prompt_is_not_needed_twice(tamp):
     program.function("destroy")(program.context)
 
 
+def test_masks_positions_and_what_each_call_gives(tamp):
+    """Of several types; what is not found by name is said in the file."""
+    random, places = np.random.default_rng(9), 16
+    table, a, b = (3 * random.standard_normal(shape).astype(np.float32) for shape in [(WORDS, WORDS), (places, WORDS), (places, WORDS)])
+    nodes = [m.node("Gather", ["table", "ids"], ["row3"]), m.node("Reshape", ["row3", "flat"], ["row"]), m.node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+             m.node("MatMul", ["mask", "a"], ["of_mask"]), m.node("MatMul", ["used", "b"], ["of_used"]), m.node("Cast", ["step"], ["at"], to=TensorProto.FLOAT),
+             m.node("Sum", ["row", "of_mask", "of_used", "bias", "at"], ["logits"])]
+    inputs = [m.value("ids", [1, 1], TensorProto.INT32), m.value("attention_mask", [1, places], TensorProto.INT64), m.value("used", [1, places]), m.value("step", [1], TensorProto.INT32), m.value("bias", [1, WORDS])]
+    model = m.model(nodes, inputs, [m.value("logits", [1, WORDS])], [m.constant("table", table), m.constant("a", a), m.constant("b", b), m.ints("flat", [1, WORDS])])
+    path = save(tamp, model)
+    tamp("compile", path, "-o", "step", "--vdevice", "cpu", "--generate", code=2, says="input 'used': has no part")
+    roles = {"token": "ids", "positions": {"step": 3}, "masks": ["used"], "held": ["bias"]}
+    tamp("compile", path, "-o", "step", "--vdevice", "cpu", "--generate", json.dumps(roles))
+    bias = random.standard_normal((1, WORDS)).astype(np.float32)
+    np.save(tamp.folder / "bias.npy", bias)
+    made = tokens(tamp, "step", "--prompt", "3,1,4", "--max-tokens", "12", "--check", "--input", "bias=bias.npy")
+    text = [3, 1, 4]
+    for position in range(14):
+        scores = table[text[position]] + a[:position + 1].sum(0) + b[:position + 1].sum(0) + bias[0] + position + 3
+        if position >= 2:
+            text.append(int(scores.argmax()))
+    assert made == text[3:], (made, text)
+
+
 def test_a_decision_that_never_comes_names_the_token(tamp):
     tamp("compile", save(tamp, recurrent(), "hangs"), "-o", "hangs", "--vdevice", "cpu", "--generate", "--embed-weights")
     source = tamp.folder / "hangs" / "hangs.cu"
