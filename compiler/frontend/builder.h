@@ -52,9 +52,9 @@ class Builder {
   static constexpr int64_t kUnknownTrips = -1;
   Trips trips;
   std::map<std::string, int64_t> open_trips;
-  bool keeps_copies = false;     // what moves no element is emitted, too: of a model with lengths of run time it may at another length
+  bool keeps_copies = false;      // what moves no element is emitted, too: of a model with lengths of run time it may at another length
   std::vector<ROperator> folded;  // with keeps_copies: what was folded, in order
-  bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
+  bool may_read_padded = false;   // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results
   // can be folded, they become constants and no rOperator is added.
