@@ -169,10 +169,10 @@ def pixels():
 
 def order():
     """Bodies that order elements or take and put them by places, and a normalisation."""
-    nodes = [m.node("TopK", ["x", "k"], ["most", "where"], "topk"), m.node("CumSum", ["x", "one"], ["sums"], "sums"),
+    nodes = [m.node("TopK", ["x", "k"], ["most", "where"], "topk"), m.node("TopK", ["line", "k"], ["first", "places"], "of_a_line"), m.node("CumSum", ["x", "one"], ["sums"], "sums"),
              m.node("ScatterElements", ["x", "at", "u"], ["put"], "put", axis=1), m.node("LayerNormalization", ["x", "scale"], ["even"], "norm", axis=-1)]
-    inputs = [nets.port("x", 37, 50), m.value("at", [37, 4], TensorProto.INT64), nets.port("u", 37, 4)]
-    outputs = [nets.port("most", 37, 3), m.value("where", [37, 3], TensorProto.INT64), nets.port("sums", 37, 50), nets.port("put", 37, 50), nets.port("even", 37, 50)]
+    inputs = [nets.port("x", 37, 50), m.value("at", [37, 4], TensorProto.INT64), nets.port("u", 37, 4), nets.port("line", 1, 3001)]
+    outputs = [nets.port("most", 37, 3), m.value("where", [37, 3], TensorProto.INT64), nets.port("first", 1, 3), m.value("places", [1, 3], TensorProto.INT64), nets.port("sums", 37, 50), nets.port("put", 37, 50), nets.port("even", 37, 50)]
     return m.model(nodes, inputs, outputs, [m.ints("k", [3]), m.ints("one", [1]), m.constant("scale", nets.random("scale", 50))])
 
 
