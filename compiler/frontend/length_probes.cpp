@@ -64,8 +64,9 @@ void LengthProbes::require_same_kinds(const Probe& probe) {
                          original_.rops[i].outputs.size() == rops[i].outputs.size();
     if (is_same) continue;
     if (i < original_.rops.size()) set_where(original_.rops[i]);
-    throw Mixes{
-        fmt::format("is another one with {}: the model does other work then; give a range in which it does not", values_text(probe))};
+    throw Mixes{fmt::format(
+        "is another one with {}: the model does other work then; give a range in which it does not, or a program for each (--dim NAME=A,B)",
+        values_text(probe))};
   }
 }
 
@@ -98,8 +99,12 @@ std::optional<Extent> LengthProbes::line(int64_t own, const std::function<int64_
     known.plus += (own - at(known, largest_)) * known.over;  // its last element, say
     if (fits(known, own, number)) found = known;
   }
-  if (found && !fits(*found, own, number)) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
-  if (!found && changes) throw Mixes{"has a number that depends on the length in a way that no straight line gives"};
+  if (found ? !fits(*found, own, number) : changes) {
+    throw Mixes{
+        "has a number that depends on the length in a way that no straight line gives: a step (--dim NAME=A:B:STEP) or a program for each "
+        "part "
+        "of the range (--dim NAME=A,B) may help"};
+  }
   return found;
 }
 

@@ -97,7 +97,11 @@ class Lengths : private RopLengths {
       if (has(k) && operand(k).role == Role::constant) take_operand(k);
     }
     for (const Probe& probe : probes_) {
-      if (!are_alike(rop_->attrs, twin(probe).attrs)) throw Mixes{fmt::format("has other attributes with {}", values_text(probe))};
+      if (!are_alike(rop_->attrs, twin(probe).attrs))
+        throw Mixes{
+            fmt::format("has other attributes with {}, as where a branch or a count follows from the length; a program for each part of "
+                        "the range (--dim NAME=A,B) may help",
+                        values_text(probe))};
     }
     results_.assign(rop_->outputs.size(), {});
     const bool has_axes =
