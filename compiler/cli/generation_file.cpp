@@ -21,14 +21,22 @@ frontend::GenerationRequest parse_generation(const std::string& text, const std:
         throw bad_input("{}: field '{}' is not known, there are {}", printable(source), printable(field),
                         join(std::vector<std::string>(known.begin(), known.end()), ", "));
     }
-    request.token = object.value("token", request.token);
-    request.scores = object.value("scores", request.scores);
-    request.positions = object.value("positions", request.positions);
-    request.masks = object.value("masks", request.masks);
-    request.feeds = object.value("feeds", request.feeds);
-    request.held = object.value("held", request.held);
-    request.stops = object.value("stops", request.stops);
-    request.places = object.value("places", request.places);
+    const auto take = [&](const char* field, auto& value, const char* expected) {
+      if (!object.contains(field)) return;
+      try {
+        object.at(field).get_to(value);
+      } catch (const ordered_json::exception&) {
+        throw bad_input("{}: field '{}' is of type {}, expected {}", printable(source), field, object.at(field).type_name(), expected);
+      }
+    };
+    take("token", request.token, "an input's name");
+    take("scores", request.scores, "an output's name");
+    take("positions", request.positions, "numbers by names of inputs, as {\"step\": 0}");
+    take("masks", request.masks, "a list of names of inputs");
+    take("feeds", request.feeds, "names of inputs by names of outputs, as {\"new_k\": \"k\"}");
+    take("held", request.held, "a list of names of inputs");
+    take("stops", request.stops, "a list of tokens");
+    take("places", request.places, "a number");
   } catch (const ordered_json::exception& wrong) {
     throw bad_input("{}: is not as expected: {}", printable(source), printable(wrong.what()));
   }

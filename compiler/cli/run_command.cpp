@@ -598,10 +598,15 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->check(CLI::Range(1, 1 << 24));
   add_token_option("--temperature", "T", tokens.temperature, "With --prompt: 0 (default) takes the best word, others draw with --seed")
       ->check(tolerance_check());
-  add_token_option("--top-k", "K", tokens.top_k, "With --temperature: draw among the K best words")->check(CLI::Range(0, 1 << 30));
-  add_token_option("--top-p", "P", tokens.top_p, "With --temperature: draw among the best words that have P of the probability")
-      ->check(CLI::Range(0.0, 1.0));
-  add_token_option("--repetition-penalty", "P", tokens.repetition_penalty, "With --prompt: divide scores of words that were there by P")
+  add_token_option("--top-k", "K", tokens.top_k, "With --temperature: draw among the K best words (0, default: all)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->needs("--temperature");
+  add_token_option("--top-p", "P", tokens.top_p,
+                   "With --temperature: draw among the best words that have P of the probability (0, default: all)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs("--temperature");
+  add_token_option("--repetition-penalty", "P", tokens.repetition_penalty,
+                   "With --prompt: divide scores of words that were there by P (0 or 1: do not)")
       ->check(tolerance_check());
   command->add_flag("--races", arguments->run.races,
                     "Compare what every rTask reads and writes with what its rKernel declares, and with the program's order (stand-in)");

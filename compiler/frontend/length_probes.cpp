@@ -53,7 +53,8 @@ LengthProbes::LengthProbes(Graph original, const std::vector<Probe>& probes) : o
 int64_t LengthProbes::least(const Extent& extent) const { return at(extent, smallest_); }
 
 void LengthProbes::set_where(const ROperator& rop) {
-  where_ = fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs));
+  refused_ = {printable(rop.origin.empty() ? rop.name : rop.origin[0]), name_of(rop.attrs), ""};
+  where_ = fmt::format("node '{}' ({})", refused_.node, refused_.op);
 }
 
 void LengthProbes::require_same_kinds(const Probe& probe) {

@@ -11,6 +11,7 @@
 
 #include "compiler/frontend/lengths.h"
 #include "compiler/frontend/mixes.h"
+#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
@@ -58,6 +59,7 @@ class LengthProbes {
   const Graph original_;
   const std::vector<Probe>& probes_;
   std::string where_;
+  Refusal refused_;  // its node and operator
   std::vector<int64_t> smallest_, largest_;
   ExtentProducts products_;
   std::vector<Extent> known_;

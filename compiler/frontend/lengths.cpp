@@ -49,7 +49,11 @@ class Lengths : private RopLengths {
  public:
   Lengths(Graph graph, const std::vector<Probe>& probes) : RopLengths(std::move(graph), probes) {}
 
-  const std::string& where() const { return where_; }
+  Error refusal(const std::string& file, const std::string& why) const {
+    std::vector<Refusal> refusals;
+    if (!where_.empty()) refusals = {{refused_.node, refused_.op, why}};
+    return unsupported(fmt::format("{}: {} {}", file, where_.empty() ? "the model" : where_, why), std::move(refusals));
+  }
 
   Graph run() {
     graph_.rops.clear();
@@ -195,7 +199,7 @@ Graph with_lengths(const std::string& file, Probe read, std::vector<Probe> probe
   try {
     return lengths.run();
   } catch (const Mixes& mixes) {
-    throw unsupported(fmt::format("{}: {}{}{}", file, lengths.where(), lengths.where().empty() ? "the model " : " ", mixes.why));
+    throw lengths.refusal(file, mixes.why);
   }
 }
 

@@ -269,7 +269,7 @@ def test_what_cannot_make_tokens_is_refused(tamp):
     tamp("compile", path, "-o", "step", "--vdevice", "cpu")
     tamp("run", "step", "--prompt", "1", "--device", "cpu", code=1, says="makes no tokens; compile it with --generate")
     tamp("run", path, "--prompt", "1", "--device", "cpu", code=1, says="--prompt: give --generate, too")
-    tamp("run", path, "--top-k", "1", "--device", "cpu", code=1, says="are of --prompt")
+    tamp("run", path, "--temperature", "1", "--device", "cpu", code=1, says="are of --prompt")
 
 
 def test_the_header_is_c_and_cpp(tamp):
