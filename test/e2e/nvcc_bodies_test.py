@@ -15,6 +15,8 @@ import sys
 import numpy as np
 from onnx import TensorProto
 
+import decoders
+import generate_test as generate
 import harness
 import models as m
 import models_test as nets
@@ -34,12 +36,13 @@ OF_BOXES = {"depthwise_boxes", "excite_of_sums", "feed_forward", "gemv_of_sums",
 OF_CLUSTERS = {"cluster_conv"}
 OF_GANGS = {"recurrent_gang"}  # nor clusters has a graph's kernel (docs/adr/0007)
 OF_LENGTHS = {"ended_copy"}  # of run time: nor those
+OF_TOKENS = {"next_token", "next_token_scores"}  # whose kernel repeats itself
 UNREACHED = {"normalize_of"}  # rows of a table that are no whole vectors: no network is known whose passes make it, so nvcc never had it
 
 
 def absent(arch, execution):
     boxes = arch == "sm_90a"
-    return (set() if boxes else OF_BOXES) | (set() if boxes and execution == "persistent" else OF_CLUSTERS) | (OF_GANGS | OF_LENGTHS if execution == "graph" else set()) | UNREACHED
+    return (set() if boxes else OF_BOXES) | (set() if boxes and execution == "persistent" else OF_CLUSTERS) | (OF_GANGS | OF_LENGTHS | OF_TOKENS if execution == "graph" else set()) | UNREACHED
 
 
 def defined():
@@ -104,6 +107,11 @@ def meant():
     return m.model(nodes, [port("x", 16, 16, 14, 14)], [port("y", 16, 256, 1, 1)], [weight("w", 256, 16, 1, 1)])
 
 
+def cached_step():
+    """A token whose attention reads the places of a cache that its mask leaves."""
+    return decoders.standard("llama")
+
+
 ROWS = [
     (races.element_types, "fp32", None), (races.order, "fp32", None), (races.pixels, "fp32", None), (races.bounded, "fp32", None), (races.gated, "fp16", None),
     (races.biased, "fp32", None), (nets.reductions, "fp32", None), (nets.excited, "fp16", None), (nets.summed, "fp16", None), (nets.pooled, "tf32", None), (nets.attention, "fp32", None),
@@ -116,8 +124,11 @@ ROWS = [
     (lambda: gemm(512, 8192, 64), "fp32", 8), (races.turns, "fp16", None), (lambda: in_front_of_a_product(1, (16, 16, 56, 56), 64), "fp16", None),
     (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
-    (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None),
+    (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
+    (cached_step, "fp16", None),
 ]
+# What a row is compiled with in one persistent kernel; and in graphs.
+OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2}
 
 
 def compiled(tamp, number, arch, execution):
@@ -133,7 +144,7 @@ def compiled(tamp, number, arch, execution):
     path.write_bytes(make().SerializeToString())
     folder = tamp.folder / f"row{number}"
     tamp("compile", path, "-q", "-o", folder, "--vdevice", device, "--precision", precision, "--execution", execution, "--records", "none",
-         *((["--dim", "rows=2:40"] if execution == "persistent" else ["--dim", "rows=40"]) if make is races.open_rows else []))
+         *OPTIONS.get(make, ([], []))[execution == "graph"])
     rops = json.loads((folder / f"row{number}.rprogram.json").read_text())["rops"]
     return folder, {phase["body"].removeprefix("rk::") for rop in rops for phase in rop["phases"]}
 

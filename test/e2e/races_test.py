@@ -22,6 +22,7 @@ import models as m
 import models_test as nets
 import random_test as random_test_of_all
 import random_wide
+import generate_test as generate
 import recurrent_test as recurrent
 import transformers_test as transformers
 
@@ -263,6 +264,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("pixels", pixels, [], "resample roi_align max_roi_pool pool_indices max_unpool"),
     ("bounded", bounded, [], "typed_non_zero non_max_suppression volume_sample"),
     ("order", order, [], "typed_top_k typed_cumulate typed_scatter normalize"),
+    ("tokens", generate.decoder, ["--generate"], "next_token"),
     ("excited_graph", nets.excited, ["--vdevice", "h200", "--execution", "graph"], "depthwise_squeeze squeeze excite"),
 ]
 
