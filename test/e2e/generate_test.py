@@ -131,11 +131,11 @@ class Wanted(ctypes.Structure):
 
 class Program:
     def __init__(self, tamp, name="step"):
-        self.name, self.library, self.context = name, library(tamp, name), ctypes.c_void_p()
+        self.name, self.loaded, self.context = name, library(tamp, name), ctypes.c_void_p()
         assert self.function("create")(None, ctypes.byref(self.context)) == 0, self.function("message")(None)
 
     def function(self, name):
-        return getattr(self.library, f"{self.name}_{name}")
+        return getattr(self.loaded, f"{self.name}_{name}")
 
     def generate(self, prompt, max_tokens=10, stops=None, on_token=None, says=None, **options):
         numbers = lambda values: (ctypes.c_int64 * len(values))(*values)

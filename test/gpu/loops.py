@@ -172,20 +172,20 @@ class Program:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         subprocess.run([tamp, "compile", folder / "model.onnx", "-o", folder, "--name", name, "--vdevice", "h200", "--precision", "fp32", "-q"], check=True)
         subprocess.run(["nvcc", "-std=c++20", "-O3", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC", f"-I{folder}", "-o", folder / "program.so", folder / f"{name}.cu"], check=True)
-        self.library, self.name, self.context = ctypes.CDLL(str(folder / "program.so")), name, ctypes.c_void_p()
+        self.loaded, self.name, self.context = ctypes.CDLL(str(folder / "program.so")), name, ctypes.c_void_p()
         weights = folder / f"{name}.weights"
         options = Options(str(weights).encode() if weights.exists() else None, None, 0, 2.0)
         self.call("create", ctypes.byref(options), ctypes.byref(self.context))
 
     def call(self, function, *arguments):
-        status = getattr(self.library, f"{self.name}_{function}")(*arguments)
+        status = getattr(self.loaded, f"{self.name}_{function}")(*arguments)
         if status:
             raise RuntimeError(f"{self.name}_{function}: status {status}")
 
     def run_on(self, inputs, outputs):
         """A call that runs the program on these tensors."""
         pointers = [(ctypes.c_void_p * len(tensors))(*[t.data_ptr() for t in tensors]) for tensors in (inputs, outputs)]
-        run, stream = getattr(self.library, f"{self.name}_run"), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        run, stream = getattr(self.loaded, f"{self.name}_run"), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         return lambda: run(self.context, *pointers, stream)
 
 
