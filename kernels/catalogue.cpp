@@ -7,6 +7,7 @@
 #include "kernels/chain/self_attention.h"
 #include "kernels/first/patch_conv.h"
 #include "kernels/product/gemv_of_rows.h"
+#include "kernels/product/row_feed_forward.h"
 #include "kernels/product/split_k_normalize.h"
 
 namespace tamp::kernels {
@@ -32,6 +33,7 @@ namespace tamp::kernels {
   X(squeeze)         /* ChannelSqueeze: means of channels and a product with them, with a depthwise Conv in front or not */       \
   X(excite)          /* ChannelExcite: gates of channels */                                                                       \
   X(gated_feed_forward)                                                                                                           \
+  X(row_feed_forward) /* the same of one row, without gate, too */                                                                \
   X(pool)                                                                                                                         \
   X(pool_indices) /* the second result of MaxPool */                                                                              \
   X(max_unpool)                                                                                                                   \
@@ -82,8 +84,8 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
-          normalized_patches(), products_with_prologue(),   normalized_products(), pointwise_pairs()};
+  return {feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),  normalized_patches(),
+          products_with_prologue(), normalized_products(),      pointwise_pairs(),     row_feed_forwards()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

@@ -46,7 +46,14 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
 }
 
 bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
-bool keeps_rows_of_16_bits(const ROperator& rop) { return count_steps<MatMul, Attention>(rop) > 1; }
+bool keeps_rows_of_16_bits(const ROperator& rop) {
+  if (count_steps<MatMul, Attention>(rop) <= 1) return false;
+  const Graph& body = FusedView::of(rop)->body();
+  return std::any_of(body.rops.begin(), body.rops.end(), [&](const ROperator& step) {
+    const Shape& made = body.tensor(step.outputs[0]).shape;
+    return std::holds_alternative<Attention>(step.attrs) || made.empty() || element_count(made) != made.back();
+  });
+}
 bool normalizes_in_sums(const ROperator& rop) {
   return count_steps<MatMul>(rop) == 1 && std::holds_alternative<Normalize>(FusedView::of(rop)->body().rops.back().attrs);
 }

@@ -19,7 +19,8 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop);
 
 // Whether the rOperator convolves maps, on which its bodies on tensor cores have boxes.
 bool convolves(const ROperator& rop);
-// Whether products of the rOperator get their operands as rows of 16 bits, whatever lies in memory.
+// Whether products of the rOperator get their operands as rows of 16 bits, whatever lies in memory. One row alone is kept whole
+// (kernels/product/row_feed_forward.cuh).
 bool keeps_rows_of_16_bits(const ROperator& rop);
 // Whether the rows that a product reads are normalised in its sums, which are partial and of fp32 (docs/adr/0022).
 bool normalizes_in_sums(const ROperator& rop);

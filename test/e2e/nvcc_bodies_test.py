@@ -4,7 +4,7 @@ stand-in take other branches than nvcc does. Nothing runs. run.sh calls this whe
 
     nvcc_bodies_test.py TAMP [WORD...]
 
-ROWS are networks, each in a precision and for a GPU or for four SMs of one: where there is much to do for each vEU, other bodies are fast. nvcc gets those
+ROWS are networks, each in a precision and for a GPU, or for four SMs of one, or for one with other numbers: where there is much to do for each vEU, other bodies are fast. nvcc gets those
 of them that bring a body that it has not had yet. A body that no row brings, and that ABSENT does not name, is a failure; so is one that ABSENT names
 without need. A new body needs a row."""
 import json
@@ -112,6 +112,8 @@ def cached_step():
     return decoders.standard("llama")
 
 
+# Where hand-overs are slow and the parts of a row's feed-forward part cost nothing, small networks have them, too.
+EAGER_ROWS = {"edge_us": 3, "costs": {"row_feed_forward": {"stream_share": 1e-6, "sum_us": 1e-6}}}
 ROWS = [
     (races.element_types, "fp32", None), (races.order, "fp32", None), (races.pixels, "fp32", None), (races.bounded, "fp32", None), (races.gated, "fp16", None),
     (races.biased, "fp32", None), (nets.reductions, "fp32", None), (nets.excited, "fp16", None), (nets.summed, "fp16", None), (nets.pooled, "tf32", None), (nets.attention, "fp32", None),
@@ -125,7 +127,7 @@ ROWS = [
     (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
-    (cached_step, "fp16", None),
+    (cached_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
 ]
 # What a row is compiled with in one persistent kernel; and in graphs.
 OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2}
@@ -133,13 +135,16 @@ OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), gene
 
 def compiled(tamp, number, arch, execution):
     """The row's folder and bodies."""
-    make, precision, sms = ROWS[number]
+    make, precision, other = ROWS[number]
     device = GPUS[arch]
-    if sms:
+    if other:
         own = json.loads((harness.ROOT / f"compiler/ir/vdevices/{device}.json").read_text())
-        clusters = {"sms_in_clusters": sms} if "sms_in_clusters" in own else {}
-        device = f"{device}_{sms}.json"
-        (tamp.folder / device).write_text(json.dumps({key: value for key, value in {**own, "name": "own", "sms": sms, **clusters}.items() if key != "gpus"}))
+        if isinstance(other, dict):
+            own.update(other, costs={**own.get("costs", {}), **other["costs"]})
+        else:
+            own.update(sms=other, **({"sms_in_clusters": other} if "sms_in_clusters" in own else {}))
+        device = f"{device}_row{number}.json"
+        (tamp.folder / device).write_text(json.dumps({key: value for key, value in {**own, "name": "own"}.items() if key != "gpus"}))
     path = tamp.folder / f"row{number}.onnx"
     path.write_bytes(make().SerializeToString())
     folder = tamp.folder / f"row{number}"

@@ -17,7 +17,7 @@
 
 namespace driver {
 
-constexpr int kBases = 12;
+constexpr int kBases = 16;
 constexpr int kThreads = 256 + 2 * rk::kWarp;  // and the loader and the waiter
 constexpr int kControl = 2048;
 

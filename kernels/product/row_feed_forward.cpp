@@ -1,0 +1,349 @@
+// Host side of row_feed_forward.cuh. rTask t of the first phase has columns [t * columns, (t + 1) * columns) of y.
+#include "kernels/product/row_feed_forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/args.h"
+#include "kernels/loop.h"
+#include "kernels/narrow.h"
+#include "kernels/product/numbers.cuh"
+#include "kernels/product/row_feed_forward_numbers.cuh"
+
+namespace tamp::kernels {
+namespace {
+
+// --- the rOperator -----------------------------------------------------------------------------------------------------
+
+// Constant weights [K, N], or with `turned` [N, K], `alpha` times.
+struct FeedWeights {
+  TensorId id, bias;
+  int64_t k = 0, n = 0;
+  bool turned = false;
+  float alpha = 1;
+};
+
+struct RowFeed {
+  RowFeedSteps steps;
+  FeedWeights gate{}, up{}, second{};
+  TensorId x{}, residual{}, z{}, scale{}, shift{};
+
+  int factors() const { return steps.up ? 2 : 1; }
+  int64_t inner() const { return gate.n; }
+  int64_t columns() const { return second.n; }
+  int64_t pitch() const { return ceil_div(columns(), rk::kRowFeedTurn) * rk::kRowFeedTurn; }
+  rk::RowFeedSlice slice(int64_t of_rtask) const { return {static_cast<int>(gate.k), static_cast<int>(of_rtask), factors()}; }
+};
+
+// K of x in registers, and columns of y that one warp makes.
+constexpr int64_t kMostK = 8192, kMostColumns = 128;
+
+std::optional<FeedWeights> weights_of(const Graph& graph, const FusedView& view, size_t step) {
+  const MatMul& product = *view.as<MatMul>(step);
+  const TensorId id = view.input(step, 1);
+  const Shape& shape = graph.tensor(id).shape;
+  if (!is_f32_constant(graph, id) || shape.size() != 2 || !are_f32_constants(graph, {view.bias(step)})) return std::nullopt;
+  return FeedWeights{id, view.bias(step), shape[product.trans_b ? 1 : 0], shape[product.trans_b ? 0 : 1], product.trans_b, product.alpha};
+}
+
+// Of tensors that need no place.
+std::optional<RowFeed> unplaced_feed(const Graph& graph, const ROperator& rop) {
+  const std::optional<RowFeedSteps> steps = row_feed_steps(rop);
+  if (!steps) return std::nullopt;
+  RowFeed f{*steps};
+  const auto take = [&](size_t step, FeedWeights& to) {
+    const std::optional<FeedWeights> found = weights_of(graph, steps->view, step);
+    if (found) to = *found;
+    return found.has_value();
+  };
+  if (!take(steps->first, f.gate) || (steps->up && !take(*steps->up, f.up)) || !take(steps->second(), f.second)) return std::nullopt;
+  f.x = steps->x();
+  f.residual = steps->view.residual(steps->second());
+  f.z = rop.outputs[0];
+  if (steps->normalize) {
+    f.scale = steps->view.input(0, 1);
+    f.shift = steps->view.input(0, 2);
+  }
+  const bool fits = element_count(graph.tensor(f.x).shape) == f.gate.k && f.gate.k % 4 == 0 && f.gate.k > 0 && f.gate.k <= kMostK &&
+                    f.inner() > 0 && f.columns() > 0 && f.columns() < INT32_MAX / 2 && are_f32_constants(graph, {f.scale, f.shift});
+  return fits ? std::optional(f) : std::nullopt;
+}
+
+std::optional<RowFeed> feed_of(const Graph& graph, const ROperator& rop) {
+  std::optional<RowFeed> f = unplaced_feed(graph, rop);
+  if (!f) return std::nullopt;
+  const Tensor &x = graph.tensor(f->x), &z = graph.tensor(f->z);
+  const auto is_row = [](const Tensor& t) { return is_plain_values(t) && (t.place.strides.back() == 1 || t.shape.back() == 1); };
+  if (!is_row(x) || x.place.offset % 4 != 0 || !is_row(z)) return std::nullopt;
+  if (f->residual.valid() && (!is_row(graph.tensor(f->residual)) || graph.tensor(f->residual).dtype != z.dtype)) return std::nullopt;
+  return f;
+}
+
+// --- how it is divided -------------------------------------------------------------------------------------------------
+
+// As few columns as let all rTasks run at once. 0: there are none.
+int64_t columns_of_rtask(const RowFeed& f, const ShapedVDevice& d) {
+  const int64_t tiles = ceil_div(ceil_div(f.inner(), d.veus()), rk::kRowFeedTile);
+  return tiles * rk::kRowFeedTile <= kMostColumns ? tiles * rk::kRowFeedTile : 0;
+}
+
+// Calls put(chunk, byte, part, number) for each part of a rTask's stream in turn: blocks of the first products (0), what is known of their
+// columns (1), and steps of the second one (2). Returns how many chunks there are.
+template <class Put>
+int64_t for_each_cell(const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes, const Put& put) {
+  const rk::RowFeedSlice s = f.slice(of_rtask);
+  int64_t chunk = 0, at = 0;
+  const auto place = [&](int64_t bytes, int part, int64_t number) {
+    if (chunk_bytes - at < bytes) ++chunk, at = 0;
+    put(chunk, at, part, number);
+    at += bytes;
+  };
+  for (int64_t b = 0; b < s.blocks(); ++b) place(s.block_bytes(), 0, b);
+  place(s.info_bytes(), 1, 0);
+  for (int64_t i = 0; i < f.pitch() / rk::kRowFeedTurn * s.steps(); ++i) place(s.step_bytes(), 2, i);
+  return chunk + 1;
+}
+int64_t chunks_of(const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes) {
+  return for_each_cell(f, of_rtask, chunk_bytes, [](int64_t, int64_t, int, int64_t) {});
+}
+
+// The size of chunks with which the fewest bytes are read; of equal ones, the largest. 0: a block does not fit.
+int64_t chunk_bytes_of(const RowFeed& f, int64_t of_rtask, int64_t stage_bytes) {
+  const rk::RowFeedSlice s = f.slice(of_rtask);
+  const int64_t least = std::max({s.block_bytes(), s.step_bytes(), s.info_bytes()});
+  int64_t best = 0, best_bytes = 0;
+  for (int64_t bytes = stage_bytes / 128 * 128; bytes >= std::max(least, stage_bytes * 3 / 4); bytes -= 128) {
+    const int64_t all = bytes * chunks_of(f, of_rtask, bytes);
+    if (best == 0 || all < best_bytes) best = bytes, best_bytes = all;
+  }
+  return best;
+}
+
+// --- packed data -------------------------------------------------------------------------------------------------------
+
+struct ColumnInfo {
+  float scale = 1, bias = 0;
+};
+
+// A column of the first products: its k as halves, times the normalisation's scale; what the halves and the sum need.
+ColumnInfo pack_first(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t n, std::span<float> column,
+                      std::span<uint16_t> halves) {
+  const float *const data = f32_data(graph.tensor(w.id)), *const scale = f32_data_or_null(graph, f.scale),
+                     *const shift = f32_data_or_null(graph, f.shift), *const bias = f32_data_or_null(graph, w.bias);
+  double shifted = bias != nullptr ? bias[n] : 0;
+  for (int64_t k = 0; k < w.k; ++k) {
+    float& v = column[static_cast<size_t>(k)];
+    v = w.alpha * data[w.turned ? n * w.k + k : k * w.n + n];
+    if (shift != nullptr) shifted += static_cast<double>(shift[k]) * v;
+    if (scale != nullptr) v *= scale[k];
+  }
+  const int exponent = half_exponent(column);
+  halves_of(column.data(), w.k, std::ldexp(1.0F, -exponent), halves.data());
+  return {std::ldexp(1.0F, exponent), static_cast<float>(shifted)};
+}
+
+// The exponent of each column of the second product.
+std::vector<int> second_exponents(const Graph& graph, const FeedWeights& w) {
+  const float* const data = f32_data(graph.tensor(w.id));
+  std::vector<float> largest(static_cast<size_t>(w.n), 0.0F);
+  for (int64_t i = 0; i < w.k * w.n; ++i) {
+    const float v = std::abs(w.alpha * data[i]);
+    float& to = largest[static_cast<size_t>(w.turned ? i / w.k : i % w.n)];
+    if (std::isfinite(v) && v > to) to = v;
+  }
+  std::vector<int> exponents;
+  for (const float& v : largest) exponents.push_back(half_exponent(std::span(&v, 1)));
+  return exponents;
+}
+
+struct FirstColumns {
+  std::vector<uint16_t> halves;  // [column][k up to whole blocks]
+  std::vector<ColumnInfo> infos;
+};
+FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t begin, int64_t count) {
+  const int64_t padded = f.slice(count).blocks() * rk::kRowFeedDepth;
+  FirstColumns made{std::vector<uint16_t>(static_cast<size_t>(count * padded)), std::vector<ColumnInfo>(static_cast<size_t>(count))};
+  std::vector<float> column(static_cast<size_t>(w.k));
+  for (int64_t i = 0; i < std::min(count, f.inner() - begin); ++i) {
+    const std::span halves = std::span(made.halves).subspan(static_cast<size_t>(i * padded), static_cast<size_t>(padded));
+    made.infos[static_cast<size_t>(i)] = pack_first(graph, f, w, begin + i, column, halves);
+  }
+  return made;
+}
+
+// The chunks of a rTask whose columns of y begin at `begin`.
+void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& exponents, int64_t begin, int64_t of_rtask,
+                int64_t chunk_bytes, std::byte* to) {
+  const rk::RowFeedSlice s = f.slice(of_rtask);
+  std::vector<FirstColumns> first = {first_columns(graph, f, f.gate, begin, of_rtask)};
+  if (f.steps.up) first.push_back(first_columns(graph, f, f.up, begin, of_rtask));
+  const float* const second = f32_data(graph.tensor(f.second.id));
+  std::vector<float> factors;
+  for (const int exponent : exponents) factors.push_back(std::ldexp(f.second.alpha, -exponent));
+  const auto value = [&](int64_t h, int64_t c) -> uint16_t {
+    if (h >= of_rtask || begin + h >= f.inner() || c >= f.columns()) return 0;
+    const int64_t at = f.second.turned ? c * f.second.k + begin + h : (begin + h) * f.columns() + c;
+    return half_of(second[at] * factors[static_cast<size_t>(c)]);
+  };
+  const auto put_block = [&](std::byte* at, int64_t block) {
+    for (int64_t tile = 0; tile < s.tiles(); ++tile) {
+      for (const FirstColumns& of : first) {
+        for (int64_t n = 0; n < rk::kRowFeedTile; ++n, at += rk::kRowFeedDepth * 2) {
+          const int64_t from = (tile * rk::kRowFeedTile + n) * s.blocks() + block;
+          std::memcpy(at, of.halves.data() + from * rk::kRowFeedDepth, rk::kRowFeedDepth * 2);
+        }
+      }
+    }
+  };
+  const auto put_step = [&](std::byte* at, int64_t number) {
+    const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * rk::kRowFeedStep;
+    for (int64_t warp = 0; warp < rk::kComputeWarps; ++warp) {
+      for (int64_t lane = 0; lane < rk::kWarp; ++lane) {
+        for (int64_t i = 0; i < 8; ++i, at += 2) {
+          const int64_t c = first_column + warp * rk::kRowFeedColumns + i / 4 * 8 + lane / 4;
+          const uint16_t v = value(first_h + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2, c);
+          std::memcpy(at, &v, 2);
+        }
+      }
+    }
+  };
+  for_each_cell(f, of_rtask, chunk_bytes, [&](int64_t chunk, int64_t byte, int part, int64_t number) {
+    std::byte* at = to + chunk * chunk_bytes + byte;
+    if (part == 0) put_block(at, number);
+    if (part == 2) put_step(at, number);
+    if (part != 1) return;
+    for (const FirstColumns& of : first) {
+      std::memcpy(at, of.infos.data(), of.infos.size() * sizeof(ColumnInfo));
+      at += of.infos.size() * sizeof(ColumnInfo);
+    }
+  });
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase_number) {
+  const RowFeed f = *feed_of(graph, rop);
+  const std::vector<int> exponents = second_exponents(graph, f.second);
+  if (phase_number == 1) {
+    std::vector<float> infos;
+    const float* const bias = f32_data_or_null(graph, f.second.bias);
+    for (size_t c = 0; c < exponents.size(); ++c) infos.insert(infos.end(), {std::ldexp(1.0F, exponents[c]), bias ? bias[c] : 0.0F});
+    return packed_bytes(infos);
+  }
+  const Phase& phase = rkernel.phases[0];
+  const int64_t of_rtask = rkernel.config_value("columns"), rtask_bytes = phase.ring.chunk_bytes * phase.ring.chunks_per_rtask;
+  Bytes bytes(static_cast<size_t>(phase.rtasks * rtask_bytes));
+  for (int64_t t = 0; t < phase.rtasks; ++t)
+    pack_rtask(graph, f, exponents, t * of_rtask, of_rtask, phase.ring.chunk_bytes, bytes.data() + t * rtask_bytes);
+  return bytes;
+}
+
+// --- candidates --------------------------------------------------------------------------------------------------------
+
+const char* norm_of(const RowFeed& f) {
+  if (!f.steps.normalize) return "rk::kGemvAsIs";
+  return f.steps.normalize->centered ? "rk::kGemvCentred" : "rk::kGemvScaled";
+}
+
+Phase slices_phase(const Request& request, const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes) {
+  const Graph& graph = request.graph;
+  const ShapedVDevice& d = request.vdevice;
+  const DType x = graph.tensor(f.x).dtype;
+  const Epilogue& between = f.steps.view.step(f.steps.first).epilogue;
+  Phase phase = early_phase("kernels/product/row_feed_forward.cuh", "rk::row_feed_forward", "rk::RowFeedArgs");
+  phase.template_args = {{"K", std::to_string(f.gate.k)},
+                         {"COLUMNS", std::to_string(of_rtask)},
+                         {"FACTORS", std::to_string(f.factors())},
+                         {"NORM", norm_of(f)},
+                         {"ACTIVATION", activation_text(between.activation)},
+                         {"CHUNK_BYTES", std::to_string(chunk_bytes)},
+                         {"In", value_type(x)},
+                         {"WORDS", "0"}};
+  const Normalize norm = f.steps.normalize ? *f.steps.normalize : Normalize{};
+  phase.args = {{"in", ArgValue{WordsArg{f.x, 0}}},   {"partial", ArgValue{ScratchArg{0}}},
+                {"columns", arg(f.columns())},        {"inverse_k", float_arg(1.0F / static_cast<float>(f.gate.k))},
+                {"epsilon", float_arg(norm.epsilon)}, {"a", float_arg(between.a)},
+                {"b", float_arg(between.b)}};
+  phase.may_await = {words_use(graph, f.x, 0)};
+  phase.rtasks = ceil_div(f.inner(), of_rtask);
+  const rk::RowFeedSlice slice = f.slice(of_rtask);
+  phase.work_bytes = slice.work_floats() * 4;
+  phase.ring = {chunk_bytes, chunks_of(f, of_rtask, chunk_bytes), 1, phase.rtasks};
+  Cost& cost = phase.cost;
+  const auto k = static_cast<double>(f.gate.k), columns = static_cast<double>(of_rtask), z = static_cast<double>(f.pitch());
+  cost.flops = 2 * columns * (f.factors() * k + z);
+  cost.efficiency = d.cost("gemv.row_efficiency");
+  cost.activation_bytes = k * static_cast<double>(bytes_of(x)) + z * 4;
+  // Nothing interrupts the stream, so it comes at DRAM's pace. Other products wait for each other, which their bytes are charged for.
+  cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask) * d.cost("row_feed_forward.stream_share");
+  cost.latency_us = d.cost("gemv.row_us") + static_cast<double>(phase.ring.chunks_per_rtask) * d.cost("gemv.row_chunk_us");
+  if (f.steps.normalize) cost.latency_us += d.cost("gemv.row_norm_us");
+  cost.early_us = d.cost("gemv.row_early_us");
+  return phase;
+}
+
+Phase sum_phase(const Request& request, const RowFeed& f, int64_t parts) {
+  const Graph& graph = request.graph;
+  const DType z = graph.tensor(f.z).dtype;
+  Phase phase = early_phase("kernels/product/row_feed_forward.cuh", "rk::row_feed_sum", "rk::RowFeedSumArgs");
+  phase.template_args = {{"Out", value_type(z)}, {"WORDS", "0"}};
+  phase.args = {{"partial", ArgValue{ScratchArg{0}}},
+                {"infos", ArgValue{PackedArg{0}}},
+                {"residual", tensor_arg(f.residual)},
+                {"out", tensor_arg(f.z)},
+                {"out_words", ArgValue{WordsArg{f.z, rk::kGemvOutBit, /*else_null=*/true}}},
+                {"parts", arg(parts)},
+                {"pitch", arg(f.pitch())},
+                {"columns", arg(f.columns())}};
+  phase.may_publish = {words_use(graph, f.z, rk::kGemvOutBit, "rk::kGemvOutWords")};
+  phase.rtasks = ceil_div(f.columns(), rk::kRowFeedSumColumns);
+  phase.work_bytes = rk::kComputeWarps * rk::kRowFeedSumColumns * 4;
+  const auto columns = static_cast<double>(rk::kRowFeedSumColumns);
+  phase.cost.activation_bytes = columns * (4 * static_cast<double>(parts) + 2 * static_cast<double>(bytes_of(z)));
+  phase.cost.flops = columns * static_cast<double>(parts);
+  phase.cost.latency_us = request.vdevice.cost("row_feed_forward.sum_us");  // it waits for the slowest of all vEUs
+  return phase;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ShapedVDevice& d = request.vdevice;
+  if (request.precision == Precision::fp32 || !d.tf32 || d.weight_stages < 2) return {};  // the same GPUs multiply 16 bits
+  const std::optional<RowFeed> f = feed_of(request.graph, request.rop);
+  const int64_t of_rtask = f ? columns_of_rtask(*f, d) : 0;
+  const int64_t chunk_bytes = of_rtask > 0 ? chunk_bytes_of(*f, of_rtask, d.weight_stage_bytes) : 0;
+  if (chunk_bytes == 0) return {};
+  RKernel rkernel;
+  rkernel.name = fmt::format("row_feed_forward<{} columns>", of_rtask);
+  rkernel.config = {{"columns", of_rtask}};
+  rkernel.phases = {slices_phase(request, *f, of_rtask, chunk_bytes)};
+  rkernel.phases.push_back(sum_phase(request, *f, rkernel.phases[0].rtasks));
+  rkernel.scratch_elements = rkernel.phases[0].rtasks * f->pitch();
+  if (rkernel.phases[0].work_bytes > d.work_bytes()) return {};
+  return {rkernel};
+}
+
+// --- accesses ----------------------------------------------------------------------------------------------------------
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  const RowFeed f = *feed_of(graph, rop);
+  if (phase == 0) {
+    for (const Run& run : whole_runs(graph.tensor(f.x))) out.reads.push_back({f.x, run});
+    out.writes.push_back({TensorId(), {index * f.pitch(), 1, 0, f.pitch()}});
+    return;
+  }
+  const int64_t first = index * rk::kRowFeedSumColumns, count = std::min<int64_t>(rk::kRowFeedSumColumns, f.columns() - first);
+  out.reads.push_back({TensorId(), {first, rkernel.phases[0].rtasks, f.pitch(), rk::kRowFeedSumColumns}});
+  const auto columns = [&](TensorId id) { return Region{id, {graph.tensor(id).place.offset + first, 1, 0, count}}; };
+  if (f.residual.valid()) out.reads.push_back(columns(f.residual));
+  out.writes.push_back(columns(f.z));
+}
+
+}  // namespace
+
+Family row_feed_forward() { return {"row_feed_forward", offers, pack, accesses}; }
+
+}  // namespace tamp::kernels
