@@ -22,11 +22,9 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +34,8 @@ import torch
 from onnx import TensorProto, helper
 from torch.nn import functional as F
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import programs
+
 BANDWIDTH = 4.3e12  # bytes a second, as a copy on an H200 has them
 ROUNDS, MEANS, REPLAYS = 3, 9, 50
 LIMITS = {"fp16": 5e-3, "bf16": 4e-2}  # relative L2 error, as of tamp run --check
@@ -221,70 +220,36 @@ def write_model(path, s, weights, kind):
 # --- tamp --------------------------------------------------------------------------------------------------------------
 
 
-def run(command):
-    """-> seconds, and the most memory in GB that the program had."""
-    begin, process = time.monotonic(), subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{command[0]}: exit {process.returncode}\n{said[-3000:]}")
-    return time.monotonic() - begin, usage.ru_maxrss / 1e6
-
-
-def build_program(tamp, path, folder, precision, device):
-    """Compiles path, and builds folder/program.so. -> what that took."""
-    on_cpu = device == "cpu"
-    compile_s, memory = run([tamp, "compile", path, "-o", folder, "--name", "step", "--vdevice", "cpu" if on_cpu else "h200", "--precision", precision, "-q"])
+def build(tamp, path, folder, precision, device):
+    """-> what that took."""
+    took = programs.compile_and_build(tamp, path, folder, device, "--precision", precision)
     pathlib.Path(f"{path}.data").unlink()
-    to = ["-std=c++20", "-shared", f"-I{folder}", "-o", folder / "program.so"]
-    stand_in = ["g++", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-DTAMP_CUDA_ON_CPU", f"-I{ROOT / 'runtime_stub' / 'cuda_on_cpu'}", *to, "-x", "c++", folder / "step.cu", "-lboost_context"]
-    build_s, _ = run(stand_in if on_cpu else ["nvcc", "-O3", "-arch=sm_90a", "-w", "-Xcompiler", "-fPIC", *to, folder / "step.cu"])
     plan = json.loads((folder / "step.rprogram.json").read_text())
-    return {"compile_s": round(compile_s, 1), "compile_gb": round(memory, 1), "build_s": round(build_s, 1), "estimated_us": plan["estimated_us"], "rops": len(plan["rops"])}
-
-
-class Options(ctypes.Structure):  # tamp_options
-    _fields_ = [("weights_path", ctypes.c_char_p), ("weights", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("wait_budget_seconds", ctypes.c_double)]
+    return took | {"estimated_us": plan["estimated_us"], "rops": len(plan["rops"])}
 
 
 def stream_of(device):
-    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream if device == "cuda" else None)
+    return torch.cuda.current_stream().cuda_stream if device == "cuda" else None
 
 
 class Tamp:
     def __init__(self, s, folder, given, device, kind):
-        self.s, self.device, self.library, self.context = s, device, ctypes.CDLL(str(folder / "program.so")), ctypes.c_void_p()
-        self.library.step_message.restype = ctypes.c_char_p
-        options = Options(str(folder / "step.weights").encode(), None, 0, 2.0)
-        self.require(self.library.step_create(ctypes.byref(options), ctypes.byref(self.context)))
+        self.device, self.program = device, programs.Program(folder)
         tensors = {name: value.to(TYPES[kind][0], copy=True).contiguous() for name, value in given.items()}
-        row = lambda: torch.full((1, s.kv, 1, s.head), 7.0, dtype=tensors["x"].dtype, device=device)
-        if s.places:
-            self.caches = [tensors[f"past_{w}{layer}"] for layer in range(s.layers) for w in "kv"]
-            self.rows = [cache[:, :, s.before:s.before + 1] for cache in self.caches]
-        else:
-            self.caches = self.rows = [row() for _ in range(2 * s.layers)]
-        self.scores = torch.full((1, 1, s.words), 7.0, dtype=tensors["x"].dtype, device=device)
-        counts = [torch.tensor([at], device=device) for at in (s.before, s.before + 1)] if s.places else []
         past = [value for name, value in tensors.items() if name.startswith("past")]
-        inputs = [tensors[name] for name in ("x", "cos", "sin")] + counts + past
-        pointers = lambda those: (ctypes.c_void_p * len(those))(*[t.data_ptr() for t in those])
-        self.kept, self.inputs, self.outputs = inputs, pointers(inputs), pointers([self.scores, *self.caches])
-
-    def require(self, status):
-        if status:
-            raise RuntimeError(f"tamp: status {status}: {self.library.step_message(self.context).decode()}")
+        nothing = lambda *shape: torch.full(shape, 7.0, dtype=tensors["x"].dtype, device=device)
+        caches = past if s.places else [nothing(1, s.kv, 1, s.head) for _ in past]
+        self.rows = [cache[:, :, s.before:s.before + 1] for cache in caches] if s.places else caches
+        self.scores = nothing(1, 1, s.words)
+        counts = [torch.tensor([at], device=device) for at in (s.before, s.before + 1)] if s.places else []
+        self.inputs, self.outputs = [tensors[name] for name in ("x", "cos", "sin")] + counts + past, [self.scores, *caches]
 
     def step(self):
-        self.require(self.library.step_run(self.context, self.inputs, self.outputs, stream_of(self.device)))
+        self.program.run([t.data_ptr() for t in self.inputs], [t.data_ptr() for t in self.outputs], stream_of(self.device))
 
     def made(self):
-        self.require(self.library.step_status(self.context))
+        self.program.require_good()
         return [self.scores, *self.rows]
-
-    def close(self):
-        self.library.step_destroy(self.context)
 
 
 # --- PyTorch -----------------------------------------------------------------------------------------------------------
@@ -362,7 +327,7 @@ class PeerStep(ctypes.Structure):
 @functools.cache
 def peer_library(folder):
     made = folder / "decoder_peer.so"
-    run(["nvcc", "-std=c++20", "-O3", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC", "-o", made, pathlib.Path(__file__).with_name("decoder_peer.cu")])
+    programs.run(["nvcc", "-std=c++20", "-O3", "-arch=sm_90a", "-shared", "-Xcompiler", "-fPIC", "-o", made, pathlib.Path(__file__).with_name("decoder_peer.cu")])
     return ctypes.CDLL(str(made))
 
 
@@ -388,7 +353,7 @@ class Kernels:
         self.description = PeerStep(s.layers, s.width, s.heads, s.kv, s.head, s.inner, s.words, s.rows, dtype == torch.bfloat16, s.epsilon, each, *pointers)
 
     def step(self):
-        error = self.library.decoder_peer_step(ctypes.byref(self.description), *self.setting, stream_of(self.scores.device.type))
+        error = self.library.decoder_peer_step(ctypes.byref(self.description), *self.setting, ctypes.c_void_p(stream_of(self.scores.device.type)))
         if error:
             raise RuntimeError(f"kernels: CUDA error {error}")
 
@@ -481,7 +446,7 @@ def measured(args, spec, folder, building):
     if "tamp" in sides:
         if not all(torch.equal(a, b) for a, b in zip(first, tamp.made())):
             failures["tamp"] = "runs differ"
-        tamp.close()
+        tamp.program.close()
     if "kernels" in sides:
         row["kernels_setting"] = sides["kernels"][0].setting
     return row | {"us": times, "errors": errors}
@@ -502,7 +467,7 @@ def check_on_stand_in(args, folder):
         wanted, own, kind = expected(s, weights, given), folder / spec.replace("/", "_").replace(":", "_"), args.graph or args.precision
         own.mkdir()
         write_model(own / "step.onnx", s, weights, kind)
-        build_program(args.tamp, own / "step.onnx", own, args.precision, "cpu")
+        build(args.tamp, own / "step.onnx", own, args.precision, "cpu")
         for name, side in (("tamp", Tamp(s, own, given, "cpu", kind)), ("PyTorch", PyTorch(s, weights, given, None))):
             side.step()
             print(f"{spec} {name}: relative L2 error {require_right(name, side.made(), wanted, limit):.1e}")
@@ -538,7 +503,7 @@ def main():
                 s, own = sizes_of(spec), folder / f"model{i}"
                 own.mkdir()
                 write_model(own / "step.onnx", s, drawn_weights(s, TYPES[args.precision][0], "cuda"), args.graph or args.precision)
-                building.append(pool.submit(build_program, args.tamp, own / "step.onnx", own, args.precision, "cuda"))
+                building.append(pool.submit(build, args.tamp, own / "step.onnx", own, args.precision, "cuda"))
             for i, spec in enumerate(args.models):
                 rows.append(measured(args, spec, folder / f"model{i}", building[i]))
                 print(line_of(rows[-1], names), flush=True)
