@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 
+import decoders
 import harness
 import models as m
 
@@ -397,6 +398,23 @@ def test_a_version_is_verified_in_a_given_time(tamp):
     shown = [page.verified(found) for found in (None, right, wrong, late)]
     assert shown[0] == "No run is recorded." and "| mnist_mlp | 6.5 us, 0.0e+00 of 5.0e-03 |" in shown[1] and "3 right, 0 wrong or failed, 0 not run" in shown[1], shown
     assert "**wrong**, 5.0e-01 of 5.0e-03" in shown[2] and "| mnist_mlp | not run | not run | not run |" in shown[3], shown
+
+
+# --- fidelity --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_in_16_bits_stays_near_itself_in_fp32(tamp):
+    (tamp.folder / "step.onnx").write_bytes(decoders.exported("llama").SerializeToString())
+    fidelity = [sys.executable, harness.ROOT / "test" / "gpu" / "fidelity.py", "--tamp", tamp.program, "--onnx", "step.onnx", "--positions", "12", "--device", "cpu", "--out", "out.json"]
+    done = subprocess.run(fidelity, cwd=tamp.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tamp.folder / "out.json").read_text())
+    assert list(rows) == ["fp32 on the CPU", "tamp fp16", "tamp bf16"]
+    exact, half, brain = rows.values()
+    assert exact["kl"] == 0 and exact["same"] == 1
+    assert 0 < half["kl"] < 1e-5 and half["kl"] < brain["kl"] < 1e-3, rows
+    assert abs(half["perplexity"] / exact["perplexity"] - 1) < 1e-3 and abs(brain["perplexity"] / exact["perplexity"] - 1) < 2e-2, rows
+    assert f"| tamp fp16 | {half['kl']:.2e} |" in done.stdout, done.stdout
 
 
 if __name__ == "__main__":

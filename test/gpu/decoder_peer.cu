@@ -1,4 +1,4 @@
-// One token of a decoder by hand, as the peer of test/gpu/decoders.py: what somebody writes who knows the model, the GPU, and no compiler.
+// One token of a decoder by hand, as the peer of test/gpu/decoder_steps.py: what somebody writes who knows the model, the GPU, and no compiler.
 //
 // Five kernels a layer: q, k and v as one product behind its norm; rotation, attention and the new row of the caches; the product behind it
 // onto the residual row; gate and up as one product behind its norm, whose rows alternate, with the gate; the product down. Each begins

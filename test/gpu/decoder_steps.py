@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One token of a decoder of real size on a GPU, beside its two best peers, in one run.
 
-    python3 test/gpu/decoders.py --tamp build/release/bin/tamp [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL:BEFORE[/PLACES]...]
+    python3 test/gpu/decoder_steps.py --tamp build/release/bin/tamp [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL:BEFORE[/PLACES]...]
 
 MODEL is llama-3.2-1b, qwen3-0.6b, smollm-135m or llama-3.1-8b: their shapes, with random weights of 16 bits, made on the device from a seed. BEFORE tokens
 lie before the new one. Without PLACES the caches are that long, and the token's own keys and values are outputs; with PLACES caches have constant size
