@@ -239,6 +239,36 @@ def test_a_model_makes_tokens(tamp):
     assert len(model.generate([3, 1, 4], 12, stops=[])) == 12  # and is as before
 
 
+TRANSFORMERS = """
+class AutoTokenizer:  # two tokens make a character
+    eos_token_id = None
+    from_pretrained = staticmethod(lambda source: AutoTokenizer())
+    input_ids = property(lambda self: [ord(c) % 37 for c in self.text])
+    def __call__(self, text):
+        self.text = text
+        return self
+    def decode(self, tokens):
+        return "".join(chr(256 + a * 37 + b) for a, b in zip(tokens[::2], tokens[1::2])) + "\ufffd" * (len(tokens) % 2)
+    def apply_chat_template(self, messages, add_generation_prompt, return_dict):
+        return [1, *self(messages[0]["content"]).input_ids, 2]
+class GenerationConfig:
+    from_pretrained = staticmethod(lambda source: AutoTokenizer())
+"""
+
+
+def test_the_example_of_a_checkpoint_writes(tamp):
+    from generate_test import decoder
+    model = compiled(decoder(), generate={"stops": [99 % 37]})
+    model.save(tamp.folder / "step")
+    (tamp.folder / "transformers.py").write_text(TRANSFORMERS)
+    write = [sys.executable, harness.ROOT / "examples" / "decoder" / "write.py", "step", "checkpoint", "cat", "--device", "cpu", "--max-tokens", "5", "--temperature", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(tamp.folder), "PYTHONIOENCODING": "utf-8"}
+    for options, prompt, first in [([], [ord(c) % 37 for c in "cat"], "cat"), (["--chat"], [1, *(ord(c) % 37 for c in "cat"), 2], "")]:
+        a, b, c, d, _ = model.generate(prompt, 5, stops=[])
+        text = run(*write, *options, cwd=tamp.folder, env=environment, encoding="utf-8")
+        assert text.startswith(f"{first}{chr(256 + a * 37 + b)}{chr(256 + c * 37 + d)}\ufffd\n\n{len(prompt)} and 5 tokens in "), (text, a, b, c, d)
+
+
 # --- the cache ---------------------------------------------------------------------------------------------------------
 
 def with_external_weights(folder, weight):
