@@ -115,7 +115,7 @@ void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
   std::vector<std::string> host_roots = {host_root(plan), "runtime_stub/host/dlpack.h"};
   if (plan.has_lengths()) host_roots.emplace_back("runtime_stub/host/lengths.h");
-  if (plan.program.generation) host_roots.emplace_back("runtime_stub/host/tokens.h");
+  if (plan.program.generation) host_roots.emplace_back(plan.has_lengths() ? "runtime_stub/host/prompts.h" : "runtime_stub/host/tokens.h");
   Library device = amalgamate(device_roots(plan), done), host = amalgamate(host_roots, done);
   split_system_includes(device.rest, includes);
   split_system_includes(host.rest, includes);

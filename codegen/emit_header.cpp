@@ -59,9 +59,13 @@ void emit_class(SourceWriter& w, const std::string& name, bool has_lengths, bool
   std::set<std::string> done = {"runtime_stub/host/tamp_api.h", "runtime_stub/host/tamp_lengths.h",
                                 "runtime_stub/host/tamp_tokens.h"},  // they are written above
       includes;
-  const char* const base = has_lengths ? "VaryingModelOf" : makes_tokens ? "TokenModelOf" : "ModelOf";
-  const char* const header = has_lengths ? "tamp_varying_model.h" : makes_tokens ? "tamp_token_model.h" : "tamp_model.h";
-  std::string model = amalgamate({std::string("runtime_stub/host/") + header}, done).rest;
+  const char* const plain = has_lengths ? "VaryingModelOf" : "ModelOf";
+  const char* const base = makes_tokens ? "TokenModelOf" : plain;
+  std::vector<std::string> headers;
+  if (has_lengths) headers.emplace_back("runtime_stub/host/tamp_varying_model.h");
+  if (makes_tokens) headers.emplace_back("runtime_stub/host/tamp_token_model.h");
+  if (headers.empty()) headers.emplace_back("runtime_stub/host/tamp_model.h");
+  std::string model = amalgamate(headers, done).rest;
   split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");
   for (const std::string& line : includes) w.verbatim(line);
@@ -90,7 +94,7 @@ void emit_class(SourceWriter& w, const std::string& name, bool has_lengths, bool
   if (has_lengths) w.line("using Lengths = {}_lengths;", name);
   w.line("// model.run({{input}}, {{output}}, {}stream), check(), info(): see {} above. Can be moved.", has_lengths ? "lengths, " : "",
          base);
-  w.open(fmt::format("class Model : public tamp_cpp::{}<Api>", base));
+  w.open(fmt::format("class Model : public tamp_cpp::{}<Api{}>", base, makes_tokens ? fmt::format(", tamp_cpp::{}<Api>", plain) : ""));
   w.line("public:");
   w.line("using {0}::{0};", base);
   w.close(";");

@@ -259,6 +259,7 @@ ordered_json generation_json(const RProgram& program) {
   ordered_json out = {{"boundary", program.boundary.value},
                       {"words", g.words},
                       {"places", g.places},
+                      {"rows", g.rows},
                       {"stops", g.stops},
                       {"scores", g.scores},
                       {"token", g.token},
@@ -266,8 +267,11 @@ ordered_json generation_json(const RProgram& program) {
                       {"draw", g.draw},
                       {"inputs", ordered_json::array()},
                       {"feeds", ordered_json::array()}};
-  for (const Advanced& a : g.inputs)
+  for (const Advanced& a : g.inputs) {
     out["inputs"].push_back({{"input", a.input}, {"is", kAdvances[static_cast<int>(a.advance)]}, {"element", a.element}, {"plus", a.plus}});
+    if (a.is_each) out["inputs"].back()["each"] = true;
+    if (a.is_last) out["inputs"].back()["last"] = true;
+  }
   out["held"] = held_inputs(program);
   for (const Feed& feed : g.feeds) out["feeds"].push_back({{"output", feed.output}, {"input", feed.input}});
   return out;

@@ -23,16 +23,12 @@ std::string input_name(const Plan& plan, int64_t input) {
   return plan.program.graph.tensor(plan.program.graph.inputs[static_cast<size_t>(input)]).name;
 }
 
-void emit_advance_table(SourceWriter& w, const Plan& plan, const char* declaration) {
+std::string advance_text(const Plan& plan, const Advanced& advanced) {
   constexpr const char* kKinds[] = {"kAdvanceToken", "kAdvancePosition", "kMarkPosition", "kMarkToken"};
   const Graph& graph = plan.program.graph;
-  w.open(declaration);
-  for (const Advanced& advanced : plan.program.generation->inputs) {
-    const DType dtype = graph.tensor(graph.inputs[static_cast<size_t>(advanced.input)]).dtype;
-    w.line("{{{}, {}, rk::{}, {}, {}}},  // {}", input_base(advanced.input), static_cast<int>(dtype),
-           kKinds[static_cast<int>(advanced.advance)], advanced.element, advanced.plus, comment(input_name(plan, advanced.input)));
-  }
-  w.close(";");
+  const DType dtype = graph.tensor(graph.inputs[static_cast<size_t>(advanced.input)]).dtype;
+  return fmt::format("{{{}, {}, rk::{}, {}, {}}}", input_base(advanced.input), static_cast<int>(dtype),
+                     kKinds[static_cast<int>(advanced.advance)], advanced.element, advanced.plus);
 }
 
 }  // namespace
@@ -50,10 +46,13 @@ std::vector<int64_t> held_inputs(const RProgram& program) {
 }
 
 void emit_advances(SourceWriter& w, const Plan& plan) {
-  if (!plan.program.generation) return;
+  if (!plan.program.boundary.valid()) return;
   w.section("tokens: what changes from run to run");
   w.line("// Base of the input, element type, what the next run finds there, at which element, plus what.");
-  emit_advance_table(w, plan, "__device__ const rk::InputAdvance kAdvances[] =");
+  w.open("__device__ const rk::InputAdvance kAdvances[] =");
+  for (const Advanced& advanced : plan.program.generation->inputs)
+    w.line("{},  // {}", advance_text(plan, advanced), comment(input_name(plan, advanced.input)));
+  w.close(";");
   w.line("// An output that becomes an input, in memory of its own: bases that change places.");
   w.open("__device__ const rk::PortSwap kSwaps[] =");
   size_t count = 0;
@@ -95,7 +94,11 @@ void require_swaps(const Plan& plan, int64_t shared_bases) {
 void emit_token_plan(SourceWriter& w, const Plan& plan) {
   const Generation& g = *plan.program.generation;
   w.blank();
-  emit_advance_table(w, plan, "const rk::InputAdvance kHostAdvances[] =");
+  w.line("// As the kernel's table; whether an input has an element for each token of a run, and else whether it is of the last one.");
+  w.open("const tamp_host::TokenInput kTokenInputs[] =");
+  for (const Advanced& a : g.inputs)
+    w.line("{{{}, {}, {}}},  // {}", advance_text(plan, a), a.is_each, a.is_last, comment(input_name(plan, a.input)));
+  w.close(";");
   std::vector<std::string> feeds;
   for (const Feed& feed : g.feeds) feeds.push_back(fmt::format("{{{}, {}, {}}}", feed.output, feed.input, swaps(plan, feed)));
   const std::vector<int64_t> held = held_inputs(plan.program);
@@ -105,7 +108,7 @@ void emit_token_plan(SourceWriter& w, const Plan& plan) {
   w.line("const int kHeld[] = {{{}}};", list(held));
   w.line("const int64_t kStops[] = {{{}}};", list(g.stops));
   w.line(
-      "const tamp_host::TokenPlan kTokenPlan = {{kHostAdvances, {}, kFeeds, {}, /*amounts=*/{}, /*draw=*/{}, /*token=*/{}, kHeld, {}, "
+      "const tamp_host::TokenPlan kTokenPlan = {{kTokenInputs, {}, kFeeds, {}, /*amounts=*/{}, /*draw=*/{}, /*token=*/{}, kHeld, {}, "
       "/*words=*/{},",
       g.inputs.size(), g.feeds.size(), g.amounts, g.draw, g.token, held.size(), g.words);
   w.line("                                         /*places=*/{}, kStops, {}}};", g.places, g.stops.size());
@@ -131,7 +134,8 @@ void describe_tokens(SourceWriter& w, const Plan& plan) {
     switch (a.advance) {
       case Advance::token: w.line("{} is the next token,", at); break;
       case Advance::position:
-        w.line("{} is the position of the token, from 0{},", at, a.plus == 0 ? "" : fmt::format(", {:+}", a.plus));
+        w.line("{} is the position of the token, from 0{}{},", at, a.plus == 0 ? "" : fmt::format(", {:+}", a.plus),
+               g.is_step() || a.is_each ? "" : a.is_last ? " (of the last, if a run has several)" : " (of the first, if a run has several)");
         break;
       case Advance::mark_position: w.line("{} has a 1 at each position in use, else 0,", at); break;
       case Advance::mark_token: w.line("{} has a 1 at each token that was seen,", at); break;
@@ -141,7 +145,9 @@ void describe_tokens(SourceWriter& w, const Plan& plan) {
   for (const int64_t held : held_inputs(plan.program)) w.line("   inputs[{}] is as each call gives it,", held);
   w.line("   inputs[{}] are temperature, top-p and repetition penalty, inputs[{}] top-k, seed and the number of the draw.", g.amounts,
          g.draw);
-  w.line("   outputs[{}] are the scores of {} words, outputs[{}] is the token drawn.", g.scores, g.words, g.token);
+  w.line("   outputs[{}] are the scores of {} words{}, outputs[{}] is the token drawn.", g.scores, g.words,
+         g.is_step() ? "" : " behind the last token", g.token);
+  if (!g.is_step()) w.line("   A prompt's tokens before the last one are given to runs of up to {}.", g.rows);
   if (g.places > 0) w.line("   A text has at most {} tokens, with its prompt.", g.places);
   if (!g.stops.empty()) w.line("   It ends behind token {}.", fmt::join(g.stops, " or "));
 }

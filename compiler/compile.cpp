@@ -168,12 +168,22 @@ std::pair<std::string, const DimRange*> split_range(const CompileOptions& option
 
 // What a kernel that repeats its run needs.
 void refuse_generation(const CompileOptions& options, const Graph& source) {
-  if (!options.generation) return;
   const auto refuse = [](const char* with) { throw unsupported("--generate: not supported with {}", with); };
   if (options.execution == schedule::Execution::graph) refuse("--execution graph; one persistent kernel repeats the run");
-  if (!options.ranges.empty() || options.batches) refuse("lengths of run time (--dim NAME=A:B, --batch A:B); a run is of one token");
+  if (options.batches) refuse("--batch A:B; a run is of one text");
   if (std::any_of(source.rops.begin(), source.rops.end(), [](const ROperator& rop) { return is_of_loop(rop.attrs); }))
     refuse("loops of run time in the model");
+}
+
+// The first program of those that make tokens is the one that repeats its run.
+void require_step(const std::string& model_path, const Graph& source, const Generation& generation) {
+  if (generation.is_step()) return;
+  const Tensor& token = source.tensor(source.inputs[static_cast<size_t>(generation.inputs[0].input)]);
+  const std::string length = generation.length < 0 ? "NAME" : source.lengths[static_cast<size_t>(generation.length)].name;
+  throw unsupported(
+      "{}: --generate: input '{}' {}{}: is the token, supported: the number of one, or buckets of which the first is one token "
+      "(--dim {}=1,64)",
+      printable(model_path), printable(token.name), name_of(token.dtype), shape_text(token.shape), printable(length));
 }
 
 // What the passes will make of recurrent networks, before lengths are followed.
@@ -182,21 +192,23 @@ Graph lifted_early(Graph graph) {
 }
 
 Graph read_model(const std::string& model_path, const CompileOptions& options, std::optional<Generation>& generation) {
-  Graph source = frontend::read_onnx(model_path, {.dims = options.dims,
-                                                  .load_weights = true,
-                                                  .frozen = options.frozen,
-                                                  .batch = options.batch,
-                                                  .ranges = options.ranges,
-                                                  .batches = options.batches,
-                                                  .lift = lifted_early});
-  refuse_generation(options, source);
-  if (!options.generation) return source;
-  try {
-    generation = frontend::add_generation(source, *options.generation);
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", printable(model_path), error.what()), error.refusals());
-  }
-  return source;
+  const auto add_generation = [&](Graph& source) {
+    refuse_generation(options, source);
+    try {
+      Generation found = frontend::add_generation(source, *options.generation);
+      if (!generation) generation = std::move(found);  // that of the largest lengths comes first
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", printable(model_path), error.what()), error.refusals());
+    }
+  };
+  return frontend::read_onnx(model_path, {.dims = options.dims,
+                                          .load_weights = true,
+                                          .frozen = options.frozen,
+                                          .batch = options.batch,
+                                          .ranges = options.ranges,
+                                          .batches = options.batches,
+                                          .lift = lifted_early,
+                                          .extend = options.generation ? add_generation : std::function<void(Graph&)>()});
 }
 
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
@@ -217,7 +229,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   dump("read", prepared.source);
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
-  if (prepared.generation) {
+  if (prepared.generation && prepared.generation->is_step()) {
     for (const std::string& line : frontend::describe(prepared.source, *prepared.generation)) spdlog::info("from token to token: {}", line);
   }
 
@@ -353,9 +365,10 @@ Merger merger_of(const Graph& unplaced, std::function<Graph(Graph unplaced)> pla
 
 namespace {
 
-Compiled compile_one(const std::string& model_path, const CompileOptions& options, const select::Records& records) {
+Compiled compile_one(const std::string& model_path, const CompileOptions& options, const select::Records& records, bool is_first = true) {
   Dump dump(options.dump_dir);
   Prepared prepared = prepare(model_path, options, dump);
+  if (prepared.generation && is_first) require_step(model_path, prepared.source, *prepared.generation);
   Compiled compiled;
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
@@ -454,7 +467,7 @@ constexpr double kWorthChoosing = 0.87;  // of the time of the next larger progr
 
 // The range that buckets may be chosen for, or null.
 DimRange* range_to_choose(CompileOptions& options) {
-  const bool is_of_one_program = !options.schedule.empty() || !options.schedule_text.empty() || options.like != nullptr ||
+  const bool is_of_one_program = options.generation || !options.schedule.empty() || !options.schedule_text.empty() || options.like != nullptr ||
                                  options.measure != nullptr || !options.dump_dir.empty() || options.keep_all;
   if (!options.chooses_buckets || is_of_one_program || options.ranges.size() + (options.batches ? 1 : 0) != 1) return nullptr;
   DimRange& range = options.batches ? *options.batches : options.ranges.begin()->second;
@@ -497,7 +510,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& given) {
   std::vector<RProgram> programs;
   Compiled compiled;
   for (const CompileOptions& one : buckets.options) {
-    compiled = compile_one(model_path, one, records);
+    compiled = compile_one(model_path, one, records, programs.empty());
     programs.push_back(std::move(compiled.program));
   }
   compiled.program = join_buckets(std::move(programs), buckets.largest);

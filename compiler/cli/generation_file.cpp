@@ -11,7 +11,7 @@ namespace tamp::cli {
 using nlohmann::ordered_json;
 
 frontend::GenerationRequest parse_generation(const std::string& text, const std::string& source) {
-  static const std::set<std::string> known = {"token", "scores", "positions", "masks", "feeds", "held", "stops", "places"};
+  static const std::set<std::string> known = {"token", "scores", "positions", "ends", "masks", "feeds", "held", "stops", "places"};
   frontend::GenerationRequest request;
   try {
     const auto object = ordered_json::parse(text);
@@ -32,6 +32,7 @@ frontend::GenerationRequest parse_generation(const std::string& text, const std:
     take("token", request.token, "an input's name");
     take("scores", request.scores, "an output's name");
     take("positions", request.positions, "numbers by names of inputs, as {\"step\": 0}");
+    take("ends", request.ends, "numbers by names of inputs, as {\"length\": 1}");
     take("masks", request.masks, "a list of names of inputs");
     take("feeds", request.feeds, "names of inputs by names of outputs, as {\"new_k\": \"k\"}");
     take("held", request.held, "a list of names of inputs");
@@ -55,6 +56,7 @@ std::string generation_text(const frontend::GenerationRequest& request) {
   add("token", request.token);
   add("scores", request.scores);
   add("positions", request.positions);
+  add("ends", request.ends);
   add("masks", request.masks);
   add("feeds", request.feeds);
   add("held", request.held);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -15,20 +16,11 @@ namespace {
 constexpr const char* kHint = "say so in the file of --generate (docs/howto/generate.md)";
 
 // Inputs as exporters call them. A number is what is added to the token's position, from 0.
-const std::map<std::string, int64_t> kPositions = {{"position_ids", 0},
-                                                   {"positions", 0},
-                                                   {"position", 0},
-                                                   {"pos", 0},
-                                                   {"cache_position", 0},
-                                                   {"write_indices", 0},
-                                                   {"past_sequence_length", 0},
-                                                   {"past_length", 0},
-                                                   {"past_seq_len", 0},
-                                                   {"seqlens_k", 0},
-                                                   {"nonpad_kv_seqlen", 1},
-                                                   {"total_sequence_length", 1},
-                                                   {"total_length", 1},
-                                                   {"total_seq_len", 1}};
+using Positions = std::map<std::string, int64_t>;
+const Positions kPositions = {{"position_ids", 0},   {"positions", 0},     {"position", 0},
+                              {"pos", 0},            {"cache_position", 0}, {"write_indices", 0},
+                              {"past_sequence_length", 0}, {"past_length", 0},   {"past_seq_len", 0}};
+const Positions kEnds = {{"seqlens_k", 0}, {"nonpad_kv_seqlen", 1}, {"total_sequence_length", 1}, {"total_length", 1}, {"total_seq_len", 1}};
 const std::set<std::string> kTokens = {"input_ids", "decoder_input_ids", "ids", "token", "tokens", "token_id", "token_ids"};
 const std::set<std::string> kScores = {"logits", "scores", "lm_logits"};
 const std::set<std::string> kMasks = {"attention_mask", "mask", "padding_mask"};
@@ -70,6 +62,7 @@ class GenerationFinder {
     for (size_t i = 0; i < taken_.size(); ++i) {
       if (!taken_[i]) throw unsupported("input '{}': has no part in making tokens that is known; {}", printable(input(i).name), kHint);
     }
+    require_constant_shapes();
     find_scores();
     set_places();
     out_.stops = request_.stops;
@@ -97,11 +90,24 @@ class GenerationFinder {
     if (taken_[i]) throw bad_input("--generate: input '{}' has two parts in making tokens", printable(input(i).name));
     taken_[i] = true;
   }
-  void add(size_t i, Advance advance, int64_t element, int64_t plus) {
-    take(i);
-    out_.inputs.push_back({static_cast<int64_t>(i), advance, element, plus});
+  void add(const Advanced& advanced) {
+    take(static_cast<size_t>(advanced.input));
+    out_.inputs.push_back(advanced);
   }
-  bool is_one_integer(size_t i) const { return is_integer(input(i).dtype) && element_count(input(i).shape) == 1; }
+  const LengthAxes& axes(size_t i) const {
+    static const LengthAxes none;
+    return i < graph_.input_axes.size() ? graph_.input_axes[i] : none;
+  }
+  // Integers, one or in a row.
+  bool is_row(size_t i) const {
+    const Shape& shape = input(i).shape;
+    return is_integer(input(i).dtype) && element_count(shape) == (shape.empty() ? 1 : shape.back());
+  }
+  bool is_one_integer(size_t i) const { return is_row(i) && element_count(input(i).shape) == 1; }
+  bool is_known(const std::string& name) const {
+    return kPositions.contains(name) || kEnds.contains(name) || kMasks.contains(name) || request_.positions.contains(name) ||
+           request_.ends.contains(name) || request_.masks.contains(name);
+  }
 
   void find_token() {
     std::vector<size_t> found;
@@ -112,29 +118,46 @@ class GenerationFinder {
         if (!taken_[i] && kTokens.contains(input(i).name)) found.push_back(i);
       }
       for (size_t i = 0; i < graph_.inputs.size() && found.empty(); ++i) {
-        const std::string& name = input(i).name;
-        if (!taken_[i] && is_one_integer(i) && !kPositions.contains(name) && !request_.positions.contains(name)) found.push_back(i);
+        if (!taken_[i] && (is_one_integer(i) || !axes(i).empty()) && is_row(i) && !is_known(input(i).name)) found.push_back(i);
       }
     }
     if (found.size() != 1) throw unsupported("--generate: which input is the token's number is not clear; {}", kHint);
-    if (!is_one_integer(found[0]))
-      throw unsupported("input '{}' {}{}: is the token, supported: the number of one; for more give --dim", printable(input(found[0]).name),
-                        name_of(input(found[0]).dtype), shape_text(input(found[0]).shape));
-    add(found[0], Advance::token, 0, 0);
+    const size_t token = found[0];
+    if (!is_row(token) || axes(token).size() > 1)
+      throw unsupported("input '{}' {}{}: is the token, supported: the number of one, or of several of one text", printable(input(token).name),
+                        name_of(input(token).dtype), shape_text(input(token).shape));
+    out_.rows = element_count(input(token).shape);
+    if (!axes(token).empty()) out_.length = axes(token)[0].extent.length;
+    rows_ = axes(token).empty() ? std::nullopt : std::optional(axes(token)[0].extent);
+    add({static_cast<int64_t>(token), Advance::token, 0, 0, is_each(token)});
+  }
+
+  // Whether the input has an element for each token of a run, which may have several.
+  bool is_each(size_t i) const {
+    return !out_.is_step() && is_row(i) && element_count(input(i).shape) == out_.rows &&
+           (axes(i).empty() ? !rows_ : axes(i).size() == 1 && axes(i)[0].extent == rows_);
   }
 
   void find_positions() {
-    std::map<std::string, int64_t> positions = request_.positions;
+    add_positions(request_.positions, kPositions, /*is_last=*/false);
+    add_positions(request_.ends, kEnds, /*is_last=*/true);
+  }
+  void add_positions(Positions positions, const Positions& known, bool is_last) {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      const auto known = kPositions.find(input(i).name);
-      if (!taken_[i] && known != kPositions.end()) positions.emplace(*known);
+      const std::string& name = input(i).name;
+      if (!taken_[i] && known.contains(name) && !request_.positions.contains(name) && !request_.ends.contains(name))
+        positions.emplace(*known.find(name));
     }
     for (const auto& [name, plus] : positions) {
       const size_t i = input_named(name);
-      if (!is_one_integer(i))
-        throw unsupported("input '{}' {}{}: is a position, supported: an integer", printable(name), name_of(input(i).dtype),
-                          shape_text(input(i).shape));
-      add(i, Advance::position, 0, plus);
+      if (!is_one_integer(i) && !is_each(i))
+        throw unsupported("input '{}' {}{}: is a position, supported: an integer{}", printable(name), name_of(input(i).dtype),
+                          shape_text(input(i).shape), out_.is_step() ? "" : ", or one for each token of a run");
+      const bool is_end = is_last || kEnds.contains(name);
+      if (!out_.is_step() && !is_each(i) && !is_end && plus != 0)
+        throw unsupported("input '{}': is one integer for several tokens of a run, the position {:+}; supported: of the first, {}",
+                          printable(name), plus, "or in \"ends\", of the last (docs/howto/generate.md)");
+      add({static_cast<int64_t>(i), Advance::position, 0, plus, is_each(i), is_end});
     }
   }
 
@@ -150,7 +173,20 @@ class GenerationFinder {
       if (shape.empty() || element_count(shape) != shape.back())
         throw unsupported("input '{}' {}: is a mask, supported: one element for each place", printable(name), shape_text(shape));
       note_places(shape.back());
-      add(i, Advance::mark_position, 0, 0);
+      add({static_cast<int64_t>(i), Advance::mark_position});
+    }
+  }
+
+  // Nothing but tokens has as many elements as a run has tokens.
+  void require_constant_shapes() const {
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const bool is_of_rows = std::any_of(out_.inputs.begin(), out_.inputs.end(), [&](const Advanced& advanced) {
+        return advanced.input == static_cast<int64_t>(i) && (advanced.is_each || (advanced.advance == Advance::token && !rows_));
+      });
+      if (axes(i).empty() || is_of_rows) continue;
+      const std::string& length = graph_.lengths[static_cast<size_t>(std::max(axes(i)[0].extent.length, 0))].name;
+      throw unsupported("input '{}': ends at length '{}', supported with --generate: of constant size (--dim {}=N)", printable(input(i).name),
+                        printable(length), printable(length));
     }
   }
 
@@ -214,11 +250,58 @@ class GenerationFinder {
     }
     if (found.size() != 1) throw unsupported("--generate: which output has the scores of the words is not clear; {}", kHint);
     const Tensor& scores = output(found[0]);
-    if (scores.shape.empty() || element_count(scores.shape) != scores.shape.back() || !is_float(scores.dtype) || scores.shape.back() == 0)
-      throw unsupported("output '{}' {}{}: are the scores, supported: those of one token", printable(scores.name), name_of(scores.dtype),
-                        shape_text(scores.shape));
+    const int64_t rows = scores.shape.empty() || scores.shape.back() == 0 ? 0 : element_count(scores.shape) / scores.shape.back();
+    if ((rows != 1 && rows != out_.rows) || !is_float(scores.dtype))
+      throw unsupported("output '{}' {}{}: are the scores, supported: those of one token{}", printable(scores.name), name_of(scores.dtype),
+                        shape_text(scores.shape), out_.is_step() ? "" : ", or of each");
     out_.scores = static_cast<int64_t>(found[0]);
     out_.words = scores.shape.back();
+  }
+
+  // Whether each row (along dimension `d`) of the result is made of that of the first operand, by constants that know nothing of rows.
+  bool is_row_by_row(const ROperator& rop, size_t d) const {
+    const Shape &from = graph_.tensor(rop.inputs[0]).shape, &to = graph_.tensor(rop.outputs[0]).shape;
+    if (from.size() != to.size() || from[d] != to[d]) return false;
+    const auto is_plain = [&](TensorId id, size_t rank) {
+      return graph_.tensor(id).role == Role::constant && graph_.tensor(id).shape.size() <= rank;
+    };
+    if (const auto* product = std::get_if<MatMul>(&rop.attrs))
+      return !product->trans_a && d + 2 == to.size() && rop.inputs.size() == 2 && is_plain(rop.inputs[1], 2);
+    const auto* work = std::get_if<Elementwise>(&rop.attrs);
+    return work != nullptr && work->shape.empty() && std::all_of(rop.inputs.begin() + 1, rop.inputs.end(), [&](TensorId id) {
+             return is_plain(id, to.size() - 1 - d);
+           });
+  }
+
+  // Scores are those of a run's last token, also where a length says which that is. Rows before it take no part in what is made row by row.
+  void keep_last_row() {
+    TensorId& scores = graph_.outputs[static_cast<size_t>(out_.scores)];
+    const Shape whole = graph_.tensor(scores).shape;
+    if (whole.size() < 2 || out_.is_step()) return;
+    const auto many = std::find_if(whole.begin(), whole.end() - 1, [](int64_t extent) { return extent > 1; });
+    const size_t d = many == whole.end() - 1 ? whole.size() - 2 : static_cast<size_t>(many - whole.begin());
+    const Uses uses = uses_of(graph_);
+    size_t at = graph_.rops.size();
+    TensorId rows = scores;
+    std::vector<TensorId> of_one;  // tensors that get one row
+    const auto is_free = [&] { return rows == scores ? uses.consumers[rows.index()].empty() : uses.only_reader(rows).valid(); };
+    for (ROperatorId maker; is_free() && (maker = uses.producer[rows.index()]).valid() && is_row_by_row(graph_.rop(maker), d);) {
+      of_one.push_back(rows);
+      at = maker.index();
+      rows = graph_.rop(maker).inputs[0];
+    }
+    Slice last{Shape(whole.size(), 0), Shape(whole.size(), 1), graph_.tensor(rows).shape};
+    last.starts[d] = std::exchange(last.extents[d], 1) - 1;
+    const TensorId row = add_tensor(graph_, {.name = "tamp.last_row", .dtype = graph_.tensor(rows).dtype, .shape = last.extents});
+    for (const TensorId id : of_one) graph_.tensor(id).shape[d] = 1;
+    if (of_one.empty()) {
+      std::swap(graph_.tensor(row).name, graph_.tensor(scores).name);
+      scores = row;
+    } else {
+      graph_.rops[at].inputs[0] = row;
+    }
+    ROperator taking{.name = "tamp.last_row", .attrs = last, .epilogue = {}, .inputs = {rows}, .outputs = {row}, .origin = {"tamp.last_row"}};
+    graph_.rops.insert(graph_.rops.begin() + static_cast<std::ptrdiff_t>(at), std::move(taking));
   }
 
   void note_places(int64_t places) { places_ = places_ == 0 ? places : std::min(places_, places); }
@@ -234,10 +317,12 @@ class GenerationFinder {
         throw unsupported("--generate: the model has a tensor '{}', which is the name of an input that is added", name);
     }
     graph_.inputs.push_back(add_tensor(graph_, {.name = name, .dtype = dtype, .shape = std::move(shape), .role = Role::input}));
+    if (!graph_.input_axes.empty()) graph_.input_axes.emplace_back();
     return static_cast<int64_t>(graph_.inputs.size()) - 1;
   }
 
   void append_draw() {
+    keep_last_row();
     TensorId scores = graph_.outputs[static_cast<size_t>(out_.scores)];
     if (graph_.tensor(scores).dtype != DType::f32) {
       const TensorId wide = add_tensor(graph_, {.name = "tamp.scores", .dtype = DType::f32, .shape = graph_.tensor(scores).shape});
@@ -252,8 +337,8 @@ class GenerationFinder {
     out_.amounts = add_input(kAddedInputs[0], DType::f32, {3});
     out_.draw = add_input(kAddedInputs[1], DType::i64, {3});
     out_.seen = add_input(kAddedInputs[2], DType::boolean, {out_.words});
-    out_.inputs.push_back({out_.draw, Advance::position, 2, 0});
-    out_.inputs.push_back({out_.seen, Advance::mark_token, 0, 0});
+    out_.inputs.push_back({out_.draw, Advance::position, 2, 0, /*is_each=*/false, /*is_last=*/true});
+    out_.inputs.push_back({out_.seen, Advance::mark_token});
     const TensorId token = add_tensor(graph_, {.name = "tamp.token", .dtype = DType::i64, .shape = {1}});
     const auto operand = [&](int64_t i) { return graph_.inputs[static_cast<size_t>(i)]; };
     graph_.rops.push_back({.name = "tamp.token",
@@ -269,7 +354,8 @@ class GenerationFinder {
   Graph& graph_;
   const GenerationRequest& request_;
   Generation out_;
-  std::vector<bool> taken_;  // inputs
+  std::vector<bool> taken_;     // inputs
+  std::optional<Extent> rows_;  // of a run's tokens, where a length says how many there are
   int64_t places_ = 0;
 };
 

@@ -2,6 +2,8 @@
 // how, which outputs are the inputs of the next run, and appends the draw of a token from the scores.
 //
 //   scores = MatMul(x, w) -> f32[1,1,65]        token = NextToken(scores, amounts, draw, seen) -> i64[1]
+//
+// The same for a run of several tokens of a prompt: its scores are then those of the last token alone.
 #pragma once
 
 #include <map>
@@ -19,6 +21,7 @@ namespace tamp::frontend {
 struct GenerationRequest {
   std::string token, scores;
   std::map<std::string, int64_t> positions;  // inputs that hold the token's position, counted from 0, plus a number
+  std::map<std::string, int64_t> ends;       // the same; where a run has several tokens, one integer that is of the last
   std::set<std::string> masks;               // inputs in which places that are in use are 1, others 0
   std::map<std::string, std::string> feeds;  // output -> input
   std::set<std::string> held;                // inputs that each call gives, and that do not change

@@ -396,6 +396,7 @@ ReadModel read_at(const std::string& path, const ReadOptions& options, const std
   made.graph.input_axes = reader.input_axes(made.graph, lengths, has_batches);
   made.graph.lengths = lengths;
   made.own_batch = reader.own_batch();
+  if (options.extend) options.extend(made.graph);
   return made;
 }
 
@@ -403,7 +404,9 @@ ReadModel read_at(const std::string& path, const ReadOptions& options, const std
 
 Graph read_onnx(const std::string& path, const ReadOptions& options) {
   if (!options.ranges.empty() || options.batches) return read_with_lengths(path, options, read_at);
-  return Reader(path, options).read();
+  Graph graph = Reader(path, options).read();
+  if (options.extend) options.extend(graph);
+  return graph;
 }
 
 std::vector<SupportedOp> supported_ops() {

@@ -26,6 +26,8 @@ struct ReadOptions {
   std::map<std::string, int64_t> open_trips = {};  // Builder::open_trips
   // What makes recurrent networks of their steps, for those of as many steps as a length says; without, they are loops of run time.
   std::function<Graph(Graph)> lift = {};
+  // Changes what was read; with lengths, at each value that the model is read with, before they are followed.
+  std::function<void(Graph&)> extend = {};
   bool keeps_copies = false;  // a Slice of all elements and the like stay, so that graphs of several lengths are alike
 };
 

@@ -11,11 +11,13 @@ namespace tamp {
 enum class Advance : uint8_t { token, position, mark_position, mark_token };
 
 // `element` of the input; a position is the token's, from 0, plus `plus`. Example: the number of tokens with the present one, as ONNX's
-// nonpad_kv_seqlen has it, is position with plus 1.
+// nonpad_kv_seqlen has it, is position with plus 1. A run of several tokens has an element for each of them, or one, which is of the first
+// or of the last.
 struct Advanced {
   int64_t input = 0;
   Advance advance = Advance::token;
   int64_t element = 0, plus = 0;
+  bool is_each = false, is_last = false;
   bool operator==(const Advanced&) const = default;
 };
 
@@ -32,6 +34,10 @@ struct Generation {
   int64_t words = 0;                        // so many scores
   int64_t places = 0;                       // the most tokens of a text; 0: no limit
   std::vector<int64_t> stops;               // tokens that end the text
+  int64_t rows = 1;                         // so many tokens go into a run; at most, where a length says it
+  int32_t length = -1;                      // of Graph::lengths, or none
+
+  bool is_step() const { return rows == 1 && length < 0; }  // whose run may be repeated
 };
 
 }  // namespace tamp

@@ -11,6 +11,7 @@ constexpr const char* kName = "next token";
 
 void add_token_boundary(RProgram& program, Generation generation) {
   program.generation = std::move(generation);
+  if (!program.generation->is_step()) return;
   if (!program.events.empty() && program.events.back().name == kName) {
     program.boundary = EventId(static_cast<int64_t>(program.events.size()) - 1);
     return;

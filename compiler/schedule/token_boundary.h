@@ -7,8 +7,8 @@
 
 namespace tamp::schedule {
 
-// Adds the boundary to a program that is a schedule already, and says in the program what its generation is. A schedule that was written
-// with a boundary keeps it.
+// Says in a program that is a schedule already what its generation is, and adds the boundary where it is that of one token. A schedule that
+// was written with a boundary keeps it.
 void add_token_boundary(RProgram& program, Generation generation);
 
 }  // namespace tamp::schedule

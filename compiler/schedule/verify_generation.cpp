@@ -18,15 +18,26 @@ class GenerationVerifier {
       : program_(program), graph_(program.graph), generation_(*program.generation), violations_(violations) {}
 
   void run() {
-    if (program_.launches || !graph_.loops.empty() || !graph_.lengths.empty() || !program_.smaller.empty())
-      violations_.add("a program that makes tokens has loops or lengths, or is no persistent kernel");
+    if (program_.launches || !graph_.loops.empty()) violations_.add("a program that makes tokens has loops, or is no persistent kernel");
+    verify_ports();
+    if (!generation_.is_step()) return verify_rows();
+    // A bucket of one value is told no length.
+    if (!program_.extents.empty() || !program_.smaller.empty()) violations_.add("a program that repeats its run has lengths or buckets");
     if (!program_.boundary.valid() || program_.boundary.index() >= program_.events.size())
       return violations_.add("there is no boundary between tokens");
     for (size_t veu = 0; veu < program_.lanes.size(); ++veu) verify_lane(veu);
-    verify_ports();
   }
 
  private:
+  // A program for parts of a prompt repeats nothing, and what is of each token has room for all of them.
+  void verify_rows() {
+    if (program_.boundary.valid()) violations_.add("a program for parts of a prompt repeats its run");
+    for (const Advanced& advanced : generation_.inputs) {
+      const Tensor* const in = port(graph_.inputs, advanced.input);
+      if (in != nullptr && advanced.is_each && element_count(in->shape) != generation_.rows)
+        violations_.add(fmt::format("input '{}' has not an element for each token of a run", printable(in->name)));
+    }
+  }
   void verify_lane(size_t veu) {
     const auto& lane = program_.lanes[veu];
     for (size_t p = 0; p < lane.size(); ++p) {

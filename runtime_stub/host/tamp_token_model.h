@@ -1,4 +1,4 @@
-// The C++ class of a program that makes tokens, on top of that of other programs (tamp_model.h).
+// The C++ class of a program that makes tokens, on top of that of other programs (tamp_model.h, tamp_varying_model.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,10 +13,10 @@
 
 namespace tamp_cpp {
 
-template <class Api>
-class TokenModelOf : public ModelOf<Api> {
+template <class Api, class Base>
+class TokenModelOf : public Base {
  public:
-  using ModelOf<Api>::ModelOf;
+  using Base::Base;
 
   // The tokens that follow the prompt: generate({1, 42}, {.max_tokens = 100, .temperature = 0.8f}). Of the options prompt, on_token and
   // user are set here. `on_token` gets each token as it is made, and ends the text if it returns true.

@@ -6,53 +6,60 @@ namespace steps {
 
 namespace own = TAMP_JOIN(TAMP_MODEL, detail);
 
-// Host copies of what changes; the rest stays on the device.
+// The text so far. What changes from run to run is made on the host; the rest stays on the device.
 struct Stepper {
   const Job& job;
   Instance& instance;
+  std::vector<int64_t> text = job.prompt;
   const own::tamp_host::TokenPlan& plan = own::kTokenPlan;
 
-  void set(int input, int64_t element, uint32_t type, int64_t value) {
-    std::vector<char> bytes;
-    own::tamp_host::append_element(bytes, type, value);
-    char* const at = static_cast<char*>(instance.inputs[static_cast<size_t>(input)]) + static_cast<size_t>(element) * bytes.size();
-    CHECK_CUDA(cudaMemcpy(at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  void copy(int input, size_t begin, const void* from, size_t bytes) {
+    char* const at = static_cast<char*>(instance.inputs[static_cast<size_t>(input)]);
+    CHECK_CUDA(cudaMemcpy(at + begin, from, bytes, cudaMemcpyHostToDevice));
   }
-  // The inputs of the run that is given `token` at `position`.
-  void advance(int64_t token, int64_t position) {
-    for (int a = 0; a < plan.advance_count; ++a) {
-      const own::rk::InputAdvance& advance = plan.advances[a];
-      const int input = static_cast<int>(advance.base) - own::rk::kFirstPort;
-      switch (advance.kind) {
-        case own::rk::kAdvanceToken: set(input, advance.element, advance.type, token); break;
-        case own::rk::kAdvancePosition: set(input, advance.element, advance.type, position + advance.plus); break;
-        case own::rk::kMarkPosition: set(input, advance.element + position, advance.type, 1); break;
-        default: set(input, advance.element + token, advance.type, 1); break;
-      }
-    }
-  }
+  void clear(int input) { CHECK_CUDA(cudaMemset(instance.inputs[static_cast<size_t>(input)], 0, MODEL(inputs)()[input].bytes)); }
   void begin() {
     for (int i = 0; i < MODEL(input_count)(); ++i) {
-      if (!own::tamp_host::is_held(plan, i)) CHECK_CUDA(cudaMemset(instance.inputs[static_cast<size_t>(i)], 0, MODEL(inputs)()[i].bytes));
+      if (!own::tamp_host::is_held(plan, i)) clear(i);
     }
     const float amounts[3] = {static_cast<float>(job.temperature), static_cast<float>(job.top_p),
                               job.repetition_penalty > 0 ? static_cast<float>(job.repetition_penalty) : 1.0F};
     const int64_t draw[3] = {job.top_k, static_cast<int64_t>(job.seed), 0};
-    CHECK_CUDA(cudaMemcpy(instance.inputs[static_cast<size_t>(plan.amounts)], amounts, sizeof amounts, cudaMemcpyHostToDevice));
-    CHECK_CUDA(cudaMemcpy(instance.inputs[static_cast<size_t>(plan.draw)], draw, sizeof draw, cudaMemcpyHostToDevice));
+    copy(plan.amounts, 0, amounts, sizeof amounts);
+    copy(plan.draw, 0, draw, sizeof draw);
   }
-  // Returns the token that is drawn.
-  int64_t run(int64_t token, int64_t position) {
-    advance(token, position);
+  // A run that is given `rows` tokens of the text from `first` on. Returns the token that is drawn.
+  int64_t run(int32_t first, int32_t rows) {
+    tamp_tokens given{};
+    given.prompt = text.data();
+    for (int i = 0; i < plan.token_input_count; ++i) {
+      const own::tamp_host::InputBytes bytes = own::tamp_host::bytes_for(plan.token_inputs[i], given, first, rows);
+      if (bytes.is_mask) clear(plan.token_inputs[i].port());
+      copy(plan.token_inputs[i].port(), bytes.begin, bytes.bytes.data(), bytes.bytes.size());
+    }
+    if (!instance.lengths.empty()) instance.lengths[0] = rows;
     start(instance);
     const std::vector<std::vector<char>> outputs = finish(instance);
     for (int f = 0; f < plan.feed_count; ++f) {
       const std::vector<char>& from = outputs[static_cast<size_t>(plan.feeds[f].output)];
-      CHECK_CUDA(cudaMemcpy(instance.inputs[static_cast<size_t>(plan.feeds[f].input)], from.data(), from.size(), cudaMemcpyHostToDevice));
+      copy(plan.feeds[f].input, 0, from.data(), from.size());
     }
     int64_t drawn = 0;
     std::memcpy(&drawn, outputs.at(static_cast<size_t>(plan.token)).data(), sizeof drawn);
     return drawn;
+  }
+  // The beginning of the prompt, in the parts that NAME_generate makes of it. Returns how many tokens that are.
+  int32_t run_prompt() {
+    int32_t first = 0;
+#if defined(TAMP_LENGTHS)
+    instance.lengths.resize(1);
+    const auto rows_of_next = [&] { return own::tamp_host::tokens_of_run(*MODEL(lengths_info)(), static_cast<int32_t>(text.size()) - first); };
+    for (int32_t rows = rows_of_next(); rows > 0; rows = rows_of_next()) {
+      run(first, rows);
+      first += rows;
+    }
+#endif
+    return first;
   }
 };
 
@@ -60,14 +67,14 @@ inline std::vector<int64_t> tokens_of(const Job& job, Instance& instance) {
   Stepper stepper{job, instance};
   stepper.begin();
   std::vector<int64_t> made;
-  int64_t position = 0, drawn = 0;
-  for (const int64_t token : job.prompt) drawn = stepper.run(token, position++);
-  for (;;) {
+  for (int32_t first = stepper.run_prompt();; ++first) {
+    const int64_t drawn = stepper.run(first, 1);
+    if (first + 1 < static_cast<int32_t>(stepper.text.size())) continue;
     made.push_back(drawn);
+    stepper.text.push_back(drawn);
     const int64_t* const stops = stepper.plan.stops;
     const bool stops_here = std::find(stops, stops + stepper.plan.stop_count, drawn) != stops + stepper.plan.stop_count;
     if (stops_here || static_cast<int>(made.size()) == job.max_tokens) return made;
-    drawn = stepper.run(drawn, position++);
   }
 }
 

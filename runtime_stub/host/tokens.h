@@ -26,10 +26,19 @@ struct FedPort {
   bool swaps;
 };
 
+// An input whose values follow from the tokens of a run and their positions. Of several tokens it has an element each, or one, that of the
+// first or of the last of them.
+struct TokenInput {
+  rk::InputAdvance advance;
+  bool is_each, is_last;
+
+  int port() const { return static_cast<int>(advance.base) - rk::kFirstPort; }
+};
+
 // What the generated file knows.
 struct TokenPlan {
-  const rk::InputAdvance* advances;
-  int advance_count;
+  const TokenInput* token_inputs;
+  int token_input_count;
   const FedPort* feeds;
   int feed_count;
   int amounts, draw;  // inputs
@@ -175,8 +184,38 @@ inline void append_element(std::vector<char>& to, uint32_t type, int64_t value) 
   }
 }
 
-// The inputs of the first run.
-inline tamp_status set_inputs(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, cudaStream_t stream) {
+// Bytes of an input from byte `begin` on. The others of a mask are zeros.
+struct InputBytes {
+  std::vector<char> bytes;
+  size_t begin;
+  bool is_mask;
+};
+
+// What an input holds in a run that is given `rows` tokens of the prompt from `first` on.
+inline InputBytes bytes_for(const TokenInput& input, const tamp_tokens& wanted, int32_t first, int32_t rows) {
+  const rk::AdvanceKind kind = input.advance.kind;
+  const int64_t position = wanted.position + first, end = position + rows;
+  std::vector<int64_t> values;
+  if (kind == rk::kMarkPosition) {
+    values.assign(static_cast<size_t>(end), 1);
+  } else if (kind == rk::kMarkToken) {
+    const int64_t* const seen = wanted.prompt;
+    values.assign(static_cast<size_t>(*std::max_element(seen, seen + first + rows)) + 1, 0);
+    for (const int64_t* token = seen; token != seen + first + rows; ++token) values[static_cast<size_t>(*token)] = 1;
+  } else {
+    for (int32_t row = 0; row < (input.is_each ? rows : 1); ++row) {
+      const int64_t at = input.is_each || !input.is_last ? position + row : end - 1;
+      values.push_back(kind == rk::kAdvanceToken ? wanted.prompt[first + row] : at + input.advance.plus);
+    }
+  }
+  InputBytes made{{}, 0, kind == rk::kMarkPosition || kind == rk::kMarkToken};
+  for (const int64_t value : values) append_element(made.bytes, input.advance.type, value);
+  made.begin = made.bytes.size() / values.size() * static_cast<size_t>(input.advance.element);
+  return made;
+}
+
+// The inputs of a text's first run. What a text before it has left in the caches is not for this one.
+inline tamp_status begin_text(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, cudaStream_t stream) {
   TokenMemory& memory = *instance.tokens;
   std::string& message = instance.message;
   const auto input = [&](int i) { return static_cast<char*>(memory.inputs[static_cast<size_t>(i)]); };
@@ -186,47 +225,46 @@ inline tamp_status set_inputs(Instance& instance, const TokenPlan& plan, const t
   const int64_t draw[3] = {wanted.top_k, static_cast<int64_t>(wanted.seed), 0};
   TAMP_TRY_CUDA(message, cudaMemcpyAsync(input(plan.amounts), amounts, sizeof amounts, cudaMemcpyHostToDevice, stream));
   TAMP_TRY_CUDA(message, cudaMemcpyAsync(input(plan.draw), draw, sizeof draw, cudaMemcpyHostToDevice, stream));
-  for (int a = 0; a < plan.advance_count; ++a) {
-    const rk::InputAdvance& advance = plan.advances[a];
-    const int port = static_cast<int>(advance.base) - rk::kFirstPort;
-    const bool marks = advance.kind == rk::kMarkPosition || advance.kind == rk::kMarkToken;
-    const int64_t number =
-        advance.kind == rk::kAdvanceToken || advance.kind == rk::kMarkToken ? wanted.prompt[0] : wanted.position + advance.plus;
-    // A mask has a 1 at each place up to the token's, the tokens seen are this one.
-    const int64_t first = advance.kind == rk::kMarkPosition ? 0 : marks ? number : 0, last = marks ? number : 0;
-    std::vector<char> values;
-    for (int64_t i = first; i <= last; ++i) append_element(values, advance.type, marks ? 1 : number);
-    const size_t each = values.size() / static_cast<size_t>(last - first + 1);
-    if (marks) TAMP_TRY_CUDA(message, cudaMemsetAsync(input(port), 0, instance.model->inputs[port].bytes, stream));
-    TAMP_TRY_CUDA(message, cudaMemcpyAsync(input(port) + static_cast<size_t>(advance.element + first) * each, values.data(), values.size(),
-                                           cudaMemcpyHostToDevice, stream));
+  return TAMP_OK;
+}
+
+// The inputs of a run that is given `rows` tokens of the prompt from `first` on.
+inline tamp_status set_inputs(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, int32_t first, int32_t rows,
+                              cudaStream_t stream) {
+  for (int i = 0; i < plan.token_input_count; ++i) {
+    const TokenInput& input = plan.token_inputs[i];
+    char* const at = static_cast<char*>(instance.tokens->inputs[static_cast<size_t>(input.port())]);
+    const InputBytes own = bytes_for(input, wanted, first, rows);
+    if (own.is_mask) TAMP_TRY_CUDA(instance.message, cudaMemsetAsync(at, 0, instance.model->inputs[input.port()].bytes, stream));
+    TAMP_TRY_CUDA(instance.message,
+                  cudaMemcpyAsync(at + own.begin, own.bytes.data(), own.bytes.size(), cudaMemcpyHostToDevice, stream));
   }
   return TAMP_OK;
 }
 
-// What the kernel is told, and what it counts.
-inline tamp_status set_request(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, cudaStream_t stream) {
+// What the kernel is told, and what it counts. It begins with token `first` of the prompt.
+inline tamp_status set_request(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, int32_t first, cudaStream_t stream) {
   TokenMemory& memory = *instance.tokens;
   std::string& message = instance.message;
-  const size_t prompt = static_cast<size_t>(wanted.prompt_count), most = static_cast<size_t>(wanted.max_tokens);
+  const size_t prompt = static_cast<size_t>(wanted.prompt_count - first), most = static_cast<size_t>(wanted.max_tokens);
   const tamp_status room = make_room(instance, prompt, most);
   if (room != TAMP_OK) return room;
   std::fill_n(memory.made, most, int64_t{-1});
   memory.flags[1] = 0;
   rk::TokenRequest request{};
   request.prompt = memory.prompt;
-  request.prompt_count = static_cast<uint32_t>(wanted.prompt_count);
+  request.prompt_count = static_cast<uint32_t>(prompt);
   request.most_tokens = static_cast<uint32_t>(wanted.max_tokens);
   const int64_t* const stops = wanted.stops != nullptr ? wanted.stops : plan.stops;
   request.stop_count = static_cast<uint32_t>(wanted.stops != nullptr ? wanted.stop_count : plan.stop_count);
   std::copy_n(stops, request.stop_count, request.stops);
-  request.first_position = wanted.position;
+  request.first_position = wanted.position + first;
   uint32_t* flags = nullptr;
   TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&request.made), memory.made, 0));
   TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&flags), memory.flags, 0));
   request.cancel = flags;
   request.runs = flags + 1;
-  TAMP_TRY_CUDA(message, cudaMemcpyAsync(memory.prompt, wanted.prompt, prompt * sizeof(int64_t), cudaMemcpyHostToDevice, stream));
+  TAMP_TRY_CUDA(message, cudaMemcpyAsync(memory.prompt, wanted.prompt + first, prompt * sizeof(int64_t), cudaMemcpyHostToDevice, stream));
   TAMP_TRY_CUDA(message, cudaMemcpyAsync(memory.request, &request, sizeof request, cudaMemcpyHostToDevice, stream));
   uint32_t* const line = instance.state + static_cast<size_t>(rk::kTokenLine) * rk::kLineWords;
   TAMP_TRY_CUDA(message, cudaMemsetAsync(line + rk::kCancelWord, 0, 2 * sizeof(uint32_t), stream));
@@ -292,10 +330,21 @@ inline tamp_status run_tokens(Instance& instance, const tamp_tokens& wanted, int
   return status(&instance);
 }
 
-inline tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
-                            cudaStream_t stream) {
-  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
-  int32_t made = 0;
+// After a run that was the last of `runs`: its outputs are what the next one goes on from.
+inline void swap_feeds(TokenMemory& memory, const TokenPlan& plan, uint32_t runs) {
+  // The kernel has swapped them once less often than there were runs.
+  for (int f = 0; f < plan.feed_count; ++f) {
+    const FedPort& feed = plan.feeds[f];
+    if (feed.swaps && runs % 2 != 0)
+      std::swap(memory.inputs[static_cast<size_t>(feed.input)], memory.outputs[static_cast<size_t>(feed.output)]);
+  }
+}
+
+// `fill_caches` may run the beginning of the prompt, and says with how many of its tokens it did.
+template <class FillCaches>
+tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
+                     cudaStream_t stream, const FillCaches& fill_caches) {
+  int32_t made = 0, first = 0;
   if (count != nullptr) *count = 0;
   tamp_status good = reported(instance);
   if (good == TAMP_OK) good = check_tokens(*instance, plan, wanted);
@@ -305,18 +354,20 @@ inline tamp_status generate(Instance* instance, const TokenPlan& plan, const tam
   __atomic_store_n(memory.flags, 0u, __ATOMIC_RELEASE);
   for (int h = 0; h < plan.held_count; ++h)
     memory.inputs[static_cast<size_t>(plan.held[h])] = const_cast<void*>(wanted->inputs[plan.held[h]]);
-  good = set_inputs(*instance, plan, *wanted, stream);
-  if (good == TAMP_OK) good = set_request(*instance, plan, *wanted, stream);
+  good = begin_text(*instance, plan, *wanted, stream);
+  if (good == TAMP_OK) good = fill_caches(*wanted, first);
+  if (good == TAMP_OK) good = set_inputs(*instance, plan, *wanted, first, 1, stream);
+  if (good == TAMP_OK) good = set_request(*instance, plan, *wanted, first, stream);
   if (good == TAMP_OK) good = run_tokens(*instance, *wanted, tokens, made, stream);
   if (count != nullptr) *count = made;
-  if (good != TAMP_OK) return good;
-  // The last run's outputs are what the next call goes on from. The kernel has swapped them once less often than there were runs.
-  for (int f = 0; f < plan.feed_count; ++f) {
-    const FedPort& feed = plan.feeds[f];
-    if (feed.swaps && memory.flags[1] % 2 != 0)
-      std::swap(memory.inputs[static_cast<size_t>(feed.input)], memory.outputs[static_cast<size_t>(feed.output)]);
-  }
-  return TAMP_OK;
+  if (good == TAMP_OK) swap_feeds(memory, plan, memory.flags[1]);
+  return good;
+}
+
+inline tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
+                            cudaStream_t stream) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  return generate(instance, plan, wanted, tokens, count, stream, [](const tamp_tokens&, int32_t&) { return TAMP_OK; });
 }
 
 }  // namespace tamp_host
