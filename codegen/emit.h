@@ -82,7 +82,9 @@ void emit_bodies(SourceWriter& w, const Plan& plan);                            
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_extents(SourceWriter& w, const Plan& plan);  // in programs with lengths of run time
 bool depends_on_lengths(const Plan& plan, size_t record);
-void emit_advances(SourceWriter& w, const Plan& plan);       // in programs that make tokens: what changes from run to run
+// Whether the kernel follows a run by the next: in programs that make tokens, but for those that fill caches with a prompt.
+inline bool repeats(const RProgram& program) { return program.generation && program.generation->is_step(); }
+void emit_advances(SourceWriter& w, const Plan& plan);       // in programs that repeat their run: what changes from run to run
 void emit_token_members(SourceWriter& w, const Plan& plan);  // members of a Veu
 std::vector<int64_t> held_inputs(const RProgram& program);   // inputs that nothing but the caller changes
 // Error (not supported) if a port that changes places with another is not among so many bases, which are those that can.

@@ -168,7 +168,7 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
     w.line("static constexpr int kLoops = {};", loops);
     stages += 2 + (loops + 1) / 4;
   }
-  if (plan.program.boundary.valid()) {
+  if (repeats(plan.program)) {
     emit_token_members(w, plan);
     stages += 2;  // two barriers and a word
   }
@@ -181,7 +181,7 @@ void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
     w.line("static RK_INLINE const rk::Patch* patches() {{ return kPatches; }}");
   }
   const int64_t shared = std::min(bases, 160 - 2 * stages);
-  if (plan.program.boundary.valid()) require_swaps(plan, shared);
+  if (repeats(plan.program)) require_swaps(plan, shared);
   w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, shared);
 }
 

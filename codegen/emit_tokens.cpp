@@ -46,7 +46,7 @@ std::vector<int64_t> held_inputs(const RProgram& program) {
 }
 
 void emit_advances(SourceWriter& w, const Plan& plan) {
-  if (!plan.program.boundary.valid()) return;
+  if (!repeats(plan.program)) return;
   w.section("tokens: what changes from run to run");
   w.line("// Base of the input, element type, what the next run finds there, at which element, plus what.");
   w.open("__device__ const rk::InputAdvance kAdvances[] =");
@@ -135,7 +135,9 @@ void describe_tokens(SourceWriter& w, const Plan& plan) {
       case Advance::token: w.line("{} is the next token,", at); break;
       case Advance::position:
         w.line("{} is the position of the token, from 0{}{},", at, a.plus == 0 ? "" : fmt::format(", {:+}", a.plus),
-               g.is_step() || a.is_each ? "" : a.is_last ? " (of the last, if a run has several)" : " (of the first, if a run has several)");
+               g.is_step() || a.is_each ? ""
+               : a.is_last              ? " (of the last, if a run has several)"
+                                        : " (of the first, if a run has several)");
         break;
       case Advance::mark_position: w.line("{} has a 1 at each position in use, else 0,", at); break;
       case Advance::mark_token: w.line("{} has a 1 at each token that was seen,", at); break;

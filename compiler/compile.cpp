@@ -467,8 +467,8 @@ constexpr double kWorthChoosing = 0.87;  // of the time of the next larger progr
 
 // The range that buckets may be chosen for, or null.
 DimRange* range_to_choose(CompileOptions& options) {
-  const bool is_of_one_program = options.generation || !options.schedule.empty() || !options.schedule_text.empty() || options.like != nullptr ||
-                                 options.measure != nullptr || !options.dump_dir.empty() || options.keep_all;
+  const bool is_of_one_program = options.generation || !options.schedule.empty() || !options.schedule_text.empty() ||
+                                 options.like != nullptr || options.measure != nullptr || !options.dump_dir.empty() || options.keep_all;
   if (!options.chooses_buckets || is_of_one_program || options.ranges.size() + (options.batches ? 1 : 0) != 1) return nullptr;
   DimRange& range = options.batches ? *options.batches : options.ranges.begin()->second;
   return range.buckets.size() == 1 ? &range : nullptr;

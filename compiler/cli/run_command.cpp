@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "compiler/cli/ports.h"
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/prompt_options.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/test_data.h"
 #include "compiler/cli/this_gpu.h"
@@ -40,7 +40,7 @@ struct RunArguments {
   std::string model, device, keep, output_folder, trace;
   std::string source;  // --model
   std::vector<std::string> inputs, at;
-  bool has_token_options = false;
+  PromptArguments prompt;
   ModelArguments options;
   RunOptions run;
   uint64_t seed = 1;
@@ -49,15 +49,6 @@ struct RunArguments {
   Tolerance tolerance;
   bool has_tolerance = false;  // --rtol or --atol was given
 };
-
-// CLI11's own check of a number that is not negative prints a limit of 309 digits, and lets NaN pass.
-CLI::Validator tolerance_check() {
-  return {[](const std::string& text) -> std::string {
-            double value = 0;
-            return CLI::detail::lexical_cast(text, value) && value >= 0 && std::isfinite(value) ? "" : text + " is no number from 0 on";
-          },
-          ""};
-}
 
 // What is printed about a run: as text at once, or with --json as one object at the end.
 struct Report {
@@ -94,16 +85,16 @@ void require_watchable(const RunArguments& arguments, Device device) {
 
 // The same.
 void require_tokens(const RunArguments& arguments) {
-  const bool is_folder = std::filesystem::is_directory(arguments.model), makes_tokens = !arguments.run.tokens.prompt.empty();
-  if (arguments.has_token_options && !makes_tokens)
+  const bool is_folder = std::filesystem::is_directory(arguments.model), makes_tokens = arguments.prompt.is_given;
+  if (arguments.prompt.has_others && !makes_tokens)
     throw bad_input("--max-tokens, --temperature, --top-k, --top-p and --repetition-penalty are of --prompt: give it, too");
   if (!makes_tokens) return;
   if (!is_folder && !arguments.options.generates) throw bad_input("--prompt: give --generate, too");
   const RunOptions& run = arguments.run;
-  const bool has_others =
-      run.races || run.trace || run.graph || run.instances > 1 || !arguments.against.empty() || !arguments.output_folder.empty();
+  const bool has_others = run.races || run.trace || run.graph || run.instances > 1 || !arguments.against.empty() ||
+                          !arguments.output_folder.empty() || !arguments.at.empty();
   if (has_others)
-    throw bad_input("--prompt makes tokens; --against, --output-dir, --races, --trace, --graph and --instances are of single runs");
+    throw bad_input("--prompt makes tokens; --against, --output-dir, --races, --trace, --graph, --instances and --at are of single runs");
 }
 
 // The same.
@@ -225,7 +216,7 @@ void report_times(const Subject& subject, const RunResult& result, const RunOpti
   std::vector<std::string> lengths;
   for (size_t i = 0; i < subject.model.values.size(); ++i)
     lengths.push_back(fmt::format("{} {}", printable(subject.model.lengths[i].name), subject.model.values[i]));
-  if (!lengths.empty()) report.say("lengths {}\n", join(lengths, ", "));
+  if (!lengths.empty() && options.tokens.prompt.empty()) report.say("lengths {}\n", join(lengths, ", "));
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)"
                      : options.trace               ? "  (traced, which is slower)"
                                                    : "";
@@ -526,7 +517,11 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
                                  : check_outputs(subject, inputs[0], result.outputs, report);
 }
 
-ExitCode run_command(const RunArguments& arguments) {
+ExitCode run_command(RunArguments& arguments) {
+  arguments.run.tokens = arguments.prompt.tokens;
+  if (arguments.prompt.is_given) arguments.run.tokens.prompt = parse_prompt(arguments.prompt.prompt);
+  arguments.run.tokens.seed = arguments.seed;
+  arguments.run.tokens.check = arguments.check && arguments.prompt.is_given;
   Report report{.as_json = arguments.as_json};
   try {
     const ExitCode code = in_temporary_folder([&](const std::filesystem::path& work) { return run_in(arguments, work, report); });
@@ -575,8 +570,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
             "Run with the inputs and compare with the outputs of a folder of ONNX test data, instead of the reference");
   add_value(*command, "--rtol", "RTOL", arguments->tolerance.relative,
             "With --check or --against: each element, |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
-      ->check(tolerance_check());
-  add_value(*command, "--atol", "ATOL", arguments->tolerance.absolute, "(default 1e-5)")->check(tolerance_check());
+      ->check(check_of_amount());
+  add_value(*command, "--atol", "ATOL", arguments->tolerance.absolute, "(default 1e-5)")->check(check_of_amount());
   add_value(*command, "--model", "FILE.onnx", arguments->source,
             "With --check of a folder: the model it was compiled from, where it is not found");
   command->add_flag("--json", arguments->as_json, "Print JSON instead of text");
@@ -586,28 +581,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   add_value(*command, "--keep", "DIR", arguments->keep, "Write the compiled model into this folder instead of a temporary one");
   add_value(*command, "--trace", "FILE.json", arguments->trace,
             "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)");
-  TokenOptions& tokens = arguments->run.tokens;
-  add_value(*command, "--prompt", "N,N,..", tokens.prompt, "Of a program of --generate: make tokens that follow these")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  const auto add_token_option = [&](const char* flag, const char* text, auto& value, const char* help) {
-    return add_value(*command, flag, text, value, help)->each([arguments](const std::string&) { arguments->has_token_options = true; });
-  };
-  add_token_option("--max-tokens", "N", tokens.most, "With --prompt: how many are made at most (default 16)")
-      ->check(CLI::Range(1, 1 << 24));
-  add_token_option("--temperature", "T", tokens.temperature, "With --prompt: 0 (default) takes the best word, others draw with --seed")
-      ->check(tolerance_check());
-  add_token_option("--top-k", "K", tokens.top_k, "With --temperature: draw among the K best words (0, default: all)")
-      ->check(CLI::Range(0, 1 << 30))
-      ->needs("--temperature");
-  add_token_option("--top-p", "P", tokens.top_p,
-                   "With --temperature: draw among the best words that have P of the probability (0, default: all)")
-      ->check(CLI::Range(0.0, 1.0))
-      ->needs("--temperature");
-  add_token_option("--repetition-penalty", "P", tokens.repetition_penalty,
-                   "With --prompt: divide scores of words that were there by P (0 or 1: do not)")
-      ->check(tolerance_check());
+  add_prompt_options(*command, arguments->prompt);
   command->add_flag("--races", arguments->run.races,
                     "Compare what every rTask reads and writes with what its rKernel declares, and with the program's order (stand-in)");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
@@ -616,8 +590,6 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->callback([&invocation, arguments, command] {
     arguments->has_tolerance = command->count("--rtol") + command->count("--atol") > 0;
     arguments->run.trace = !arguments->trace.empty();
-    arguments->run.tokens.seed = arguments->seed;
-    arguments->run.tokens.check = arguments->check && !arguments->run.tokens.prompt.empty();
     invocation.run = [arguments] { return run_command(*arguments); };
   });
 }

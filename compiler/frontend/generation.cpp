@@ -17,10 +17,11 @@ constexpr const char* kHint = "say so in the file of --generate (docs/howto/gene
 
 // Inputs as exporters call them. A number is what is added to the token's position, from 0.
 using Positions = std::map<std::string, int64_t>;
-const Positions kPositions = {{"position_ids", 0},   {"positions", 0},     {"position", 0},
-                              {"pos", 0},            {"cache_position", 0}, {"write_indices", 0},
-                              {"past_sequence_length", 0}, {"past_length", 0},   {"past_seq_len", 0}};
-const Positions kEnds = {{"seqlens_k", 0}, {"nonpad_kv_seqlen", 1}, {"total_sequence_length", 1}, {"total_length", 1}, {"total_seq_len", 1}};
+const Positions kPositions = {
+    {"position_ids", 0},         {"positions", 0},   {"position", 0},    {"pos", 0}, {"cache_position", 0}, {"write_indices", 0},
+    {"past_sequence_length", 0}, {"past_length", 0}, {"past_seq_len", 0}};
+const Positions kEnds = {
+    {"seqlens_k", 0}, {"nonpad_kv_seqlen", 1}, {"total_sequence_length", 1}, {"total_length", 1}, {"total_seq_len", 1}};
 const std::set<std::string> kTokens = {"input_ids", "decoder_input_ids", "ids", "token", "tokens", "token_id", "token_ids"};
 const std::set<std::string> kScores = {"logits", "scores", "lm_logits"};
 const std::set<std::string> kMasks = {"attention_mask", "mask", "padding_mask"};
@@ -124,8 +125,8 @@ class GenerationFinder {
     if (found.size() != 1) throw unsupported("--generate: which input is the token's number is not clear; {}", kHint);
     const size_t token = found[0];
     if (!is_row(token) || axes(token).size() > 1)
-      throw unsupported("input '{}' {}{}: is the token, supported: the number of one, or of several of one text", printable(input(token).name),
-                        name_of(input(token).dtype), shape_text(input(token).shape));
+      throw unsupported("input '{}' {}{}: is the token, supported: the number of one, or of several of one text",
+                        printable(input(token).name), name_of(input(token).dtype), shape_text(input(token).shape));
     out_.rows = element_count(input(token).shape);
     if (!axes(token).empty()) out_.length = axes(token)[0].extent.length;
     rows_ = axes(token).empty() ? std::nullopt : std::optional(axes(token)[0].extent);
@@ -185,8 +186,8 @@ class GenerationFinder {
       });
       if (axes(i).empty() || is_of_rows) continue;
       const std::string& length = graph_.lengths[static_cast<size_t>(std::max(axes(i)[0].extent.length, 0))].name;
-      throw unsupported("input '{}': ends at length '{}', supported with --generate: of constant size (--dim {}=N)", printable(input(i).name),
-                        printable(length), printable(length));
+      throw unsupported("input '{}': ends at length '{}', supported with --generate: of constant size (--dim {}=N)",
+                        printable(input(i).name), printable(length), printable(length));
     }
   }
 
@@ -268,9 +269,8 @@ class GenerationFinder {
     if (const auto* product = std::get_if<MatMul>(&rop.attrs))
       return !product->trans_a && d + 2 == to.size() && rop.inputs.size() == 2 && is_plain(rop.inputs[1], 2);
     const auto* work = std::get_if<Elementwise>(&rop.attrs);
-    return work != nullptr && work->shape.empty() && std::all_of(rop.inputs.begin() + 1, rop.inputs.end(), [&](TensorId id) {
-             return is_plain(id, to.size() - 1 - d);
-           });
+    return work != nullptr && work->shape.empty() &&
+           std::all_of(rop.inputs.begin() + 1, rop.inputs.end(), [&](TensorId id) { return is_plain(id, to.size() - 1 - d); });
   }
 
   // Scores are those of a run's last token, also where a length says which that is. Rows before it take no part in what is made row by row.
@@ -300,7 +300,8 @@ class GenerationFinder {
     } else {
       graph_.rops[at].inputs[0] = row;
     }
-    ROperator taking{.name = "tamp.last_row", .attrs = last, .epilogue = {}, .inputs = {rows}, .outputs = {row}, .origin = {"tamp.last_row"}};
+    ROperator taking{
+        .name = "tamp.last_row", .attrs = last, .epilogue = {}, .inputs = {rows}, .outputs = {row}, .origin = {"tamp.last_row"}};
     graph_.rops.insert(graph_.rops.begin() + static_cast<std::ptrdiff_t>(at), std::move(taking));
   }
 

@@ -101,8 +101,8 @@ struct RProgram {
   std::vector<Extent> extents;
   double estimated_us = 0;
   double weights_in_l2 = kFewWeightsInL2;  // the share of L2 in which weights shall stay from one inference to the next
-  // The program makes tokens. If it is of one token, each run is followed by the next in the same kernel. `boundary`: the event that the last
-  // instruction of each lane with rTasks signals, and nothing else (schedule/token_boundary.h). Others fill caches with a prompt.
+  // The program makes tokens. If it is of one token, each run is followed by the next in the same kernel. `boundary`: the event that the
+  // last instruction of each lane with rTasks signals, and nothing else (schedule/token_boundary.h). Others fill caches with a prompt.
   std::optional<Generation> generation;
   EventId boundary;
   bool veus_by_sm = false;  // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)

@@ -9,8 +9,8 @@
 
 namespace tamp_host {
 
-// How many of `left` tokens the next run is given before the text begins; 0: it begins. One token more costs the kernel that repeats its run
-// no more than a launch of its own would.
+// How many of `left` tokens the next run is given before the text begins; 0: it begins. One token more costs the kernel that repeats its
+// run no more than a launch of its own would.
 inline int32_t tokens_of_run(const tamp_lengths& info, int32_t left) {
   const int64_t largest = info.buckets[info.bucket_count - 1];
   return left > 2 ? static_cast<int32_t>(std::min<int64_t>(largest, left - 1)) : 0;
@@ -39,9 +39,8 @@ inline tamp_status generate(Varying* context, const TokenPlan& plan, const tamp_
   if (count != nullptr) *count = 0;
   tamp_status good = choose(context, nullptr);  // memory is made for the largest
   if (good != TAMP_OK) return good;
-  good = generate(&step_of(*context), plan, wanted, tokens, count, stream, [&](const tamp_tokens& all, int32_t& first) {
-    return run_prompt(*context, plan, all, first, stream);
-  });
+  good = generate(&step_of(*context), plan, wanted, tokens, count, stream,
+                  [&](const tamp_tokens& all, int32_t& first) { return run_prompt(*context, plan, all, first, stream); });
   if (good != TAMP_OK) return fail(context->message, good, step_of(*context).message);
   return reported(*context);
 }

@@ -53,7 +53,9 @@ struct Stepper {
     int32_t first = 0;
 #if defined(TAMP_LENGTHS)
     instance.lengths.resize(1);
-    const auto rows_of_next = [&] { return own::tamp_host::tokens_of_run(*MODEL(lengths_info)(), static_cast<int32_t>(text.size()) - first); };
+    const auto rows_of_next = [&] {
+      return own::tamp_host::tokens_of_run(*MODEL(lengths_info)(), static_cast<int32_t>(text.size()) - first);
+    };
     for (int32_t rows = rows_of_next(); rows > 0; rows = rows_of_next()) {
       run(first, rows);
       first += rows;

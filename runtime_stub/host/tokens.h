@@ -236,8 +236,7 @@ inline tamp_status set_inputs(Instance& instance, const TokenPlan& plan, const t
     char* const at = static_cast<char*>(instance.tokens->inputs[static_cast<size_t>(input.port())]);
     const InputBytes own = bytes_for(input, wanted, first, rows);
     if (own.is_mask) TAMP_TRY_CUDA(instance.message, cudaMemsetAsync(at, 0, instance.model->inputs[input.port()].bytes, stream));
-    TAMP_TRY_CUDA(instance.message,
-                  cudaMemcpyAsync(at + own.begin, own.bytes.data(), own.bytes.size(), cudaMemcpyHostToDevice, stream));
+    TAMP_TRY_CUDA(instance.message, cudaMemcpyAsync(at + own.begin, own.bytes.data(), own.bytes.size(), cudaMemcpyHostToDevice, stream));
   }
   return TAMP_OK;
 }

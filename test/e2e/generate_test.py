@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+import decoders
 import harness
 import models as m
 from user_project_test import STAND_IN, run
@@ -62,7 +63,7 @@ def decoder(layers=1, words=WORDS, dtype=np.float32):
     return m.model(nodes, inputs, outputs, made, opset=24, ir=12)
 
 
-def recurrent(cell="GRU", words=WORDS, hidden=32):
+def recurrent(cell="GRU", words=WORDS, hidden=32, rows=1):
     """A character model: its state comes out and goes in, in memory of its own."""
     random = np.random.default_rng(5)
     made = [m.constant("embed", random.standard_normal((words, 1, hidden)).astype(np.float32)), m.constant("head", (0.8 * random.standard_normal((hidden, words))).astype(np.float32)),
@@ -72,9 +73,9 @@ def recurrent(cell="GRU", words=WORDS, hidden=32):
     states = ["h"] if cell == "GRU" else ["h", "c"]
     nodes = [m.node("Gather", ["embed", "token"], ["row3"]), m.node(cell, ["row3", "w", "r", "", "", *(f"{s}_in" for s in states)], ["", *(f"{s}_out" for s in states)], hidden_size=hidden),
              m.node("Reshape", ["h_out", "flat"], ["last"]), m.node("MatMul", ["last", "head"], ["scores"])]
-    # token [1]: the gathered row is [1, 1, hidden], a sequence of one.
+    # token [1]: the gathered row is [1, 1, hidden], a sequence of one, or of `rows`.
     shape = [1, 1, hidden]
-    return m.model(nodes, [m.value("token", [1], TensorProto.INT64), *(m.value(f"{s}_in", shape) for s in states)],
+    return m.model(nodes, [m.value("token", [rows], TensorProto.INT64), *(m.value(f"{s}_in", shape) for s in states)],
                    [*(m.value(f"{s}_out", shape) for s in states), m.value("scores", [1, words])], made)
 
 
@@ -110,10 +111,10 @@ def test_tokens_of_a_recurrent_network_are_those_of_single_runs(tamp):
     check_steps(tamp, recurrent())
 
 
-def library(tamp, name="step"):
+def library(tamp, name="step", optimise="-O1"):
     """The C functions of a program, as Python's ctypes calls them."""
     folder = tamp.folder / name
-    run("g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC", "-fno-gnu-unique", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-o", folder / "lib.so", "-x", "c++", folder / f"{name}.cu",
+    run("g++", "-std=c++20", optimise, "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC", "-fno-gnu-unique", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-o", folder / "lib.so", "-x", "c++", folder / f"{name}.cu",
         "-lboost_context")
     loaded = ctypes.CDLL(str(folder / "lib.so"))
     getattr(loaded, f"{name}_message").restype = ctypes.c_char_p
@@ -130,8 +131,8 @@ class Wanted(ctypes.Structure):
 
 
 class Program:
-    def __init__(self, tamp, name="step"):
-        self.name, self.loaded, self.context = name, library(tamp, name), ctypes.c_void_p()
+    def __init__(self, tamp, name="step", **options):
+        self.name, self.loaded, self.context = name, library(tamp, name, **options), ctypes.c_void_p()
         assert self.function("create")(None, ctypes.byref(self.context)) == 0, self.function("message")(None)
 
     def function(self, name):
@@ -186,6 +187,44 @@ def test_texts_end_where_they_should(tamp):
     program.generate([], says="the prompt has no token")
     program.generate([3, WORDS], says=f"token 1 of the prompt is {WORDS}, there are {WORDS} words")
     program.function("destroy")(program.context)
+
+
+def check_prompts(tamp, model, *dims):
+    """A prompt in parts makes the tokens that it makes token by token; texts go on as ever."""
+    tamp("compile", save(tamp, model), "-o", "step", "--vdevice", "cpu", "--generate", *dims)
+    program, most = Program(tamp, optimise="-O0"), 40
+    prompt = [int(token) for token in np.random.default_rng(2).integers(0, WORDS, most)]
+    steps = {n: program.generate(prompt[n - 1:n], 4 if n == most else 1, position=n - 1) for n in range(1, most + 1)}
+    for n in (1, 5, 17, most):
+        assert program.generate(prompt[:n], len(steps[n])) == steps[n], n
+    assert program.generate(prompt[:17], 1) == steps[17] and program.generate(prompt[17:], 4, position=17) == steps[most]
+    program.function("destroy")(program.context)
+
+
+def test_prompts_fill_a_static_cache(tamp):
+    check_prompts(tamp, decoders.exported("llama"), "--dim", "seq=1,4,16")
+
+
+def test_prompts_fill_caches_by_tensor_scatter(tamp):
+    check_prompts(tamp, decoders.standard("llama"), "--dim", "seq=1,16")
+
+
+def test_prompts_fill_caches_of_group_query_attention(tamp):
+    check_prompts(tamp, decoders.genai("qwen3"), "--dim", "seq=1,16", "--dim", f"total={decoders.PLACES}")
+
+
+def test_prompts_of_a_state_that_changes_places(tamp):
+    check_prompts(tamp, recurrent(rows="seq"), "--dim", "seq=1,7")
+
+
+def test_prompts_are_those_of_single_runs(tamp):
+    """Also with a penalty on words of the prompt; in words of 16 bits sums depend on the bucket, and single runs are of the same ones."""
+    tamp("compile", save(tamp, decoders.standard("llama")), "-o", "step", "--vdevice", "cpu", "--generate", "--dim", "seq=1,16", "--precision", "fp16")
+    prompt = ",".join(map(str, range(1, 36)))
+    made = tokens(tamp, "step", "--prompt", prompt, "--max-tokens", "8", "--check", *SAMPLED)
+    assert len(made) == 8 and len(set(made)) > 2, made
+    for wrong in ["1,,2", "1,", ",1", "1,2x", "-1", "1, 2", "99999999999999999999"]:
+        tamp("run", "step", f"--prompt={wrong}", "--device", "cpu", code=1, says=f"--prompt '{wrong}': token ")
 
 
 def test_a_prompt_is_not_needed_twice(tamp):
@@ -266,6 +305,10 @@ def test_what_cannot_make_tokens_is_refused(tamp):
     (tamp.folder / "roles.json").write_text('{"tokens": "input_ids"}')
     tamp("compile", path, "-o", "step", "--generate", "roles.json", code=1, says="field 'tokens' is not known")
     tamp("compile", save(tamp, m.relu(), "relu"), "-o", "relu", "--generate", code=2, says="which input is the token's number is not clear")
+    rows = save(tamp, decoders.standard("llama"), "rows")
+    for dims in ["seq=4,16", "seq=1:16", "seq=5", "seq=2:16"]:
+        tamp("compile", rows, "-o", "step", "--generate", "--dim", dims, code=2, says="the number of one, or buckets of which the first is one token")
+    tamp("compile", save(tamp, decoders.genai("llama"), "total"), "-o", "step", "--generate", "--dim", "seq=1,4", "--dim", "total=1:160", code=2, says="input 'attention_mask': ends at length 'total'")
     tamp("compile", path, "-o", "step", "--vdevice", "cpu")
     tamp("run", "step", "--prompt", "1", "--device", "cpu", code=1, says="makes no tokens; compile it with --generate")
     tamp("run", path, "--prompt", "1", "--device", "cpu", code=1, says="--prompt: give --generate, too")
@@ -273,7 +316,12 @@ def test_what_cannot_make_tokens_is_refused(tamp):
 
 
 def test_the_header_is_c_and_cpp(tamp):
-    tamp("compile", save(tamp, recurrent()), "-o", "step", "--generate")
+    for options in [[], ["--dim", "seq=1,4"]]:
+        tamp("compile", save(tamp, recurrent(rows="seq" if options else 1)), "-o", "step", "--generate", *options)
+        check_header(tamp)
+
+
+def check_header(tamp):
     head = '#include <cuda_runtime.h>\n#include "step.h"\n'
     for compiler, standard, text in [("gcc", "c11", "int main(void) { tamp_tokens wanted = {0}; step_cancel(0); return step_generate(0, &wanted, 0, 0, 0) == TAMP_OK; }"),
                                      ("g++", "c++11", "int main() { step::Model model; return model.generate({1, 2}, tamp_tokens{}, [](int64_t) { return true; }).empty(); }"),

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 
+import decoders
 import decoders_test
 import generate_test
 import harness
@@ -73,12 +74,12 @@ def test_lengths_of_run_time(tamp):
 TESTS += [decoders_test.test_decoders_for_h200, test_lengths_of_run_time, loops_test.test_greedy_search, loops_test.test_if, loops_test.test_loops_in_loops]
 
 
-def tokens_test(name, model, precision):
+def tokens_test(name, model, precision, *dims, prompt="3,1,4"):
     """Tokens that the kernel makes, run after run, are those of single runs; over and over."""
     def test(tamp):
-        tamp("compile", generate_test.save(tamp, model()), "-o", "step", "--vdevice", "h200", "--precision", precision, "--generate")
+        tamp("compile", generate_test.save(tamp, model()), "-o", "step", "--vdevice", "h200", "--precision", precision, "--generate", *dims)
         for how in [[], generate_test.SAMPLED]:
-            done = tamp("run", "step", "--device", "cuda", "--prompt", "3,1,4", "--max-tokens", 20, "--repeat", 20, "--check", "--json", *how)
+            done = tamp("run", "step", "--device", "cuda", "--prompt", prompt, "--max-tokens", 20, "--repeat", 20, "--check", "--json", *how)
             made = json.loads(done.stdout)["tokens"]
             assert len(made) == 20 and len(set(made)) > 2, made
     test.__name__ = f"test_tokens_of_{name}_{precision}"
@@ -89,6 +90,10 @@ TESTS += [tokens_test(name, model, precision)
           for name, model in [("decoder", lambda: generate_test.decoder(layers=2)), ("many_words", lambda: generate_test.decoder(words=128256)),
                               ("gru", generate_test.recurrent), ("large_lstm", lambda: generate_test.recurrent("LSTM", hidden=512))]
           for precision in ("fp32", "fp16")]
+TESTS += [tokens_test(f"prompt_{form}", lambda form=form: getattr(decoders, form)("llama"), precision, "--dim", "seq=1,4,16", *(["--dim", f"total={decoders.PLACES}"] if form == "genai" else []),
+                      prompt=",".join(map(str, range(40))))
+          for form in ("exported", "standard", "genai") for precision in ("fp32", "fp16")]
+TESTS += [tokens_test("prompt_gru", lambda: generate_test.recurrent(rows="seq"), "fp32", "--dim", "seq=1,7", prompt=",".join(map(str, range(20))))]
 
 
 if __name__ == "__main__":

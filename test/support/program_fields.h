@@ -276,17 +276,17 @@ class FieldsOf {
             v.input_stage_bytes, v.wide_products, v.more_tiles, v.even_stages, v.voting_waits, v.cluster_veus, v.products_over_inputs);
   }
   void visit(const std::string& path, Advanced& v) {
-    auto& [input, advance, element, plus] = v;
-    members(path, {"input", "advance", "element", "plus"}, input, advance, element, plus);
+    auto& [input, advance, element, plus, is_each, is_last] = v;
+    members(path, {"input", "advance", "element", "plus", "is_each", "is_last"}, input, advance, element, plus, is_each, is_last);
   }
   void visit(const std::string& path, Feed& v) {
     auto& [output, input] = v;
     members(path, {"output", "input"}, output, input);
   }
   void visit(const std::string& path, Generation& v) {
-    auto& [inputs, feeds, scores, token, amounts, draw, seen, words, places, stops] = v;
-    members(path, {"inputs", "feeds", "scores", "token", "amounts", "draw", "seen", "words", "places", "stops"}, inputs, feeds, scores,
-            token, amounts, draw, seen, words, places, stops);
+    auto& [inputs, feeds, scores, token, amounts, draw, seen, words, places, stops, rows, length] = v;
+    members(path, {"inputs", "feeds", "scores", "token", "amounts", "draw", "seen", "words", "places", "stops", "rows", "length"}, inputs,
+            feeds, scores, token, amounts, draw, seen, words, places, stops, rows, length);
   }
   void visit(const std::string& path, RProgram& v) {
     auto& [vdevice, precision, policy, graph, merges, rkernels, depth, lanes, events, launches, memory, weights, weight_bytes, guards,

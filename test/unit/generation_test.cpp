@@ -151,11 +151,55 @@ TEST_CASE("the parts of inputs and outputs are found") {
   Graph graph = parse_graph(kStep);
   const Generation generation = frontend::add_generation(graph, asked([](Request& r) { r.stops = {5}; }));
   const std::vector<Advanced> expected = {
-      {0, Advance::token, 0, 0}, {1, Advance::position, 0, 0}, {5, Advance::position, 2, 0}, {6, Advance::mark_token, 0, 0}};
+      {0, Advance::token}, {1, Advance::position}, {5, Advance::position, 2, 0, false, true}, {6, Advance::mark_token}};
   CHECK(generation.inputs == expected);
   CHECK(generation.feeds == std::vector<Feed>{{0, 2}, {1, 3}});
   CHECK((generation.scores == 2 && generation.token == 3 && generation.words == 6 && generation.places == 8));
   CHECK(graph.tensor(graph.outputs[3]).name == "tamp.token");
+}
+
+// A run of five tokens.
+const std::string kRows = R"(
+  ids = input i64[1,5]
+  pos = input i64[5]
+  write_indices = input i64[1]
+  nonpad_kv_seqlen = input i64[1]
+  start = input i64[1]
+  attention_mask = input bool[1,8]
+  table = const f32[6,4]
+  w = const f32[4,6]
+  bias = const f32[6]
+  row = Gather(table, ids) {axis=0} -> f32[1,5,4]
+  product = MatMul(row, w) -> f32[1,5,6]
+  biased = Elementwise(product, bias) {add(i0, i1)} -> f32[1,5,6]
+  logits = Elementwise(biased) {tanh(i0)} -> f32[1,5,6]
+  outputs(logits)
+)";
+
+TEST_CASE("a run of several tokens has an element for each, or one of the first or the last") {
+  Graph graph = parse_graph(kRows);
+  const Generation generation = frontend::add_generation(graph, asked([](Request& r) { r.positions = {{"start", 0}}; }));
+  const std::vector<Advanced> expected = {{0, Advance::token, 0, 0, true},
+                                          {1, Advance::position, 0, 0, true},
+                                          {4, Advance::position, 0, 0},
+                                          {2, Advance::position, 0, 0},
+                                          {3, Advance::position, 0, 1, false, true},
+                                          {5, Advance::mark_position},
+                                          {7, Advance::position, 2, 0, false, true},
+                                          {8, Advance::mark_token}};
+  CHECK(generation.inputs == expected);
+  CHECK((generation.rows == 5 && !generation.is_step()));
+  // Only the last row goes through what follows rows one by one.
+  CHECK(graph.rops[1].name == "tamp.last_row");
+  CHECK(std::get<Slice>(graph.rops[1].attrs).starts == Shape{0, 4, 0});
+  CHECK(graph.tensor(graph.outputs[0]).shape == Shape{1, 1, 6});
+  verify(graph);
+  ops::verify_shapes(graph);
+  CHECK_THAT(refusal(kRows, asked([](Request& r) {
+                       r.positions = {{"start", 1}};
+                     })),
+             Catch::Contains("input 'start': is one integer for several tokens of a run, the position +1"));
+  CHECK(refusal(kRows, asked([](Request& r) { r.ends = {{"start", 1}}; })).empty());
 }
 
 TEST_CASE("what has no part, or one that does not fit, is refused by name") {
