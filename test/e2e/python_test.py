@@ -237,6 +237,9 @@ def test_a_model_makes_tokens(tamp):
     refused(ValueError, ["inputs are ['x'], expected []"], model.generate, [3], inputs={"x": 1})
     refused(ValueError, ["compile it with generate=True"], compiled(recurrent()).generate, [3])
     assert len(model.generate([3, 1, 4], 12, stops=[])) == 12  # and is as before
+    rows = compiled(recurrent(rows="seq"), generate=True, dims={"seq": "1,7"})
+    first = [rows.generate([token], 1, position=token) for token in range(20)]
+    assert rows.generate(range(20), 1) == first[19] and rows.generate(range(9), 1) == first[8]
 
 
 TRANSFORMERS = """
