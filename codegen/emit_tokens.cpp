@@ -111,7 +111,7 @@ void emit_token_plan(SourceWriter& w, const Plan& plan) {
       "const tamp_host::TokenPlan kTokenPlan = {{kTokenInputs, {}, kFeeds, {}, /*amounts=*/{}, /*draw=*/{}, /*token=*/{}, kHeld, {}, "
       "/*words=*/{},",
       g.inputs.size(), g.feeds.size(), g.amounts, g.draw, g.token, held.size(), g.words);
-  w.line("                                         /*places=*/{}, kStops, {}}};", g.places, g.stops.size());
+  w.line("                                         /*places=*/{}, kStops, {}, /*length=*/{}}};", g.places, g.stops.size(), g.length);
 }
 
 void emit_token_functions(SourceWriter& w, const Plan& plan) {

@@ -175,9 +175,12 @@ void refuse_generation(const CompileOptions& options, const Graph& source) {
     refuse("loops of run time in the model");
 }
 
-// The first program of those that make tokens is the one that repeats its run.
-void require_step(const std::string& model_path, const Graph& source, const Generation& generation) {
-  if (generation.is_step()) return;
+// Of several programs that make tokens the first is the one that repeats its run.
+void require_step(const std::string& model_path, const Graph& source, const Generation& generation, bool is_first) {
+  if (!is_first && generation.is_step())
+    throw unsupported("{}: --generate: buckets of another dimension than that of the tokens; supported: one program of it (--dim NAME=A:B)",
+                      printable(model_path));
+  if (!is_first || generation.is_step()) return;
   const Tensor& token = source.tensor(source.inputs[static_cast<size_t>(generation.inputs[0].input)]);
   const std::string length = generation.length < 0 ? "NAME" : source.lengths[static_cast<size_t>(generation.length)].name;
   throw unsupported(
@@ -368,7 +371,7 @@ namespace {
 Compiled compile_one(const std::string& model_path, const CompileOptions& options, const select::Records& records, bool is_first = true) {
   Dump dump(options.dump_dir);
   Prepared prepared = prepare(model_path, options, dump);
-  if (prepared.generation && is_first) require_step(model_path, prepared.source, *prepared.generation);
+  if (prepared.generation) require_step(model_path, prepared.source, *prepared.generation, is_first);
   Compiled compiled;
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);

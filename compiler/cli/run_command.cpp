@@ -91,10 +91,10 @@ void require_tokens(const RunArguments& arguments) {
   if (!makes_tokens) return;
   if (!is_folder && !arguments.options.generates) throw bad_input("--prompt: give --generate, too");
   const RunOptions& run = arguments.run;
-  const bool has_others = run.races || run.trace || run.graph || run.instances > 1 || !arguments.against.empty() ||
-                          !arguments.output_folder.empty() || !arguments.at.empty();
+  const bool has_others =
+      run.races || run.trace || run.graph || run.instances > 1 || !arguments.against.empty() || !arguments.output_folder.empty();
   if (has_others)
-    throw bad_input("--prompt makes tokens; --against, --output-dir, --races, --trace, --graph, --instances and --at are of single runs");
+    throw bad_input("--prompt makes tokens; --against, --output-dir, --races, --trace, --graph and --instances are of single runs");
 }
 
 // The same.
@@ -469,6 +469,15 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
   throw Error(ExitCode::check_failed, fmt::format("{}: {}", subject.model.name, join(wrong, "\n  ")));
 }
 
+void require_makes_tokens(const RunArguments& arguments, const CompiledFolder& model) {
+  if (!model.makes_tokens) throw bad_input("{}: makes no tokens; compile it with --generate", printable(arguments.model));
+  for (const std::string& text : arguments.at) {
+    const std::string name = split_assignment("--at", text).first;
+    if (model.buckets.front().largest.at(name) != model.buckets.back().largest.at(name))
+      throw bad_input("--at '{}': says how many tokens a run has, and --prompt makes runs of its own", printable(text));
+  }
+}
+
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work, Report& report) {
   require_checkable(arguments);
   require_tokens(arguments);
@@ -494,8 +503,7 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   RunOptions options = arguments.run;
   options.arena = arguments.each || has_bounds_to_check(arguments, subject);
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
-  if (!options.tokens.prompt.empty() && !subject.model.makes_tokens)
-    throw bad_input("{}: makes no tokens; compile it with --generate", printable(arguments.model));
+  if (!options.tokens.prompt.empty()) require_makes_tokens(arguments, subject.model);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
   if (!sets.empty()) return run_against(arguments, subject, sets, models, inputs, runner, work, options, report);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[0], options);

@@ -178,15 +178,18 @@ class GenerationFinder {
     }
   }
 
-  // Nothing but tokens has as many elements as a run has tokens.
+  // Of what changes from run to run nothing has other extents than the tokens, and of what each call gives nothing has theirs.
   void require_constant_shapes() const {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const bool is_of_rows = std::any_of(out_.inputs.begin(), out_.inputs.end(), [&](const Advanced& advanced) {
-        return advanced.input == static_cast<int64_t>(i) && (advanced.is_each || (advanced.advance == Advance::token && !rows_));
+        return advanced.input == static_cast<int64_t>(i) && advanced.is_each;
       });
-      if (axes(i).empty() || is_of_rows) continue;
+      const bool is_held =
+          request_.held.contains(input(i).name) &&
+          std::none_of(axes(i).begin(), axes(i).end(), [&](const LengthAxis& axis) { return axis.extent.length == out_.length; });
+      if (axes(i).empty() || is_of_rows || is_held) continue;
       const std::string& length = graph_.lengths[static_cast<size_t>(std::max(axes(i)[0].extent.length, 0))].name;
-      throw unsupported("input '{}': ends at length '{}', supported with --generate: of constant size (--dim {}=N)",
+      throw unsupported("input '{}': ends at length '{}', supported with --generate: of constant size (--dim {}=N), or \"held\"",
                         printable(input(i).name), printable(length), printable(length));
     }
   }

@@ -21,8 +21,7 @@ class GenerationVerifier {
     if (program_.launches || !graph_.loops.empty()) violations_.add("a program that makes tokens has loops, or is no persistent kernel");
     verify_ports();
     if (!generation_.is_step()) return verify_rows();
-    // A bucket of one value is told no length.
-    if (!program_.extents.empty() || !program_.smaller.empty()) violations_.add("a program that repeats its run has lengths or buckets");
+    if (!program_.smaller.empty()) violations_.add("a program that repeats its run has buckets");
     if (!program_.boundary.valid() || program_.boundary.index() >= program_.events.size())
       return violations_.add("there is no boundary between tokens");
     for (size_t veu = 0; veu < program_.lanes.size(); ++veu) verify_lane(veu);
@@ -66,6 +65,7 @@ class GenerationVerifier {
     for (const Feed& feed : generation_.feeds) {
       const Tensor *const in = port(graph_.inputs, feed.input), *const out = port(graph_.outputs, feed.output);
       if (in == nullptr || out == nullptr) return;
+      if (has_axes(feed.input)) violations_.add(fmt::format("input '{}' is as long as a run says", printable(in->name)));
       if (in->dtype != out->dtype || in->shape != out->shape || type_of(feed.input, true) != type_of(feed.output, false))
         violations_.add(fmt::format("output '{}' becomes input '{}' of another type", printable(out->name), printable(in->name)));
       const bool is_new = fed.insert(feed.input).second && feeding.insert(feed.output).second;
@@ -76,6 +76,8 @@ class GenerationVerifier {
     for (const Advanced& advanced : generation_.inputs) {
       const Tensor* const in = port(graph_.inputs, advanced.input);
       if (in == nullptr) return;
+      if (has_axes(advanced.input) && !advanced.is_each)
+        violations_.add(fmt::format("input '{}' is as long as a run says", printable(in->name)));
       const int64_t elements = element_count(in->shape);
       const int64_t least = advanced.advance == Advance::mark_token      ? generation_.words
                             : advanced.advance == Advance::mark_position ? generation_.places
@@ -86,7 +88,10 @@ class GenerationVerifier {
     }
     verify_draw();
     const bool has_token = !generation_.inputs.empty() && generation_.inputs[0].advance == Advance::token;
-    if (!has_token) violations_.add("no input is the token");
+    if (!has_token) return violations_.add("no input is the token");
+    const LengthAxes* const axes = axes_of(generation_.inputs[0].input);
+    if (generation_.length != (axes == nullptr || axes->empty() ? -1 : (*axes)[0].extent.length))
+      violations_.add("a run has as many tokens as another length says");
   }
   // The token is drawn by what the generation names.
   void verify_draw() {
@@ -106,6 +111,11 @@ class GenerationVerifier {
       if (stop < 0 || stop >= generation_.words) violations_.add(fmt::format("a text ends at token {}, which is no word", stop));
     }
   }
+  const LengthAxes* axes_of(int64_t input) const {
+    const std::vector<LengthAxes>& axes = graph_.input_axes;
+    return input >= 0 && input < static_cast<int64_t>(axes.size()) ? &axes[static_cast<size_t>(input)] : nullptr;
+  }
+  bool has_axes(int64_t input) const { return axes_of(input) != nullptr && !axes_of(input)->empty(); }
   DType type_of(int64_t i, bool is_input) const {
     const auto& types = is_input ? graph_.input_types : graph_.output_types;
     const auto& ports = is_input ? graph_.inputs : graph_.outputs;

@@ -23,6 +23,9 @@ typedef struct tamp_tokens {
   /* Called for each token as it is made, by the thread that called. Not 0: the text ends with this token. May be NULL. */
   int (*on_token)(void* user, int64_t token);
   void* user;
+  /* Of a program with lengths, for inputs that each call gives: all of them in the order of NAME_lengths, that of the tokens being any.
+     NULL: the largest. */
+  const int64_t* lengths;
 } tamp_tokens;
 
 #endif

@@ -37,7 +37,7 @@ struct Stepper {
       if (bytes.is_mask) clear(plan.token_inputs[i].port());
       copy(plan.token_inputs[i].port(), bytes.begin, bytes.bytes.data(), bytes.bytes.size());
     }
-    if (!instance.lengths.empty()) instance.lengths[0] = rows;
+    if (plan.length >= 0) instance.lengths.at(static_cast<size_t>(plan.length)) = rows;
     start(instance);
     const std::vector<std::vector<char>> outputs = finish(instance);
     for (int f = 0; f < plan.feed_count; ++f) {
@@ -52,10 +52,10 @@ struct Stepper {
   int32_t run_prompt() {
     int32_t first = 0;
 #if defined(TAMP_LENGTHS)
-    instance.lengths.resize(1);
-    const auto rows_of_next = [&] {
-      return own::tamp_host::tokens_of_run(*MODEL(lengths_info)(), static_cast<int32_t>(text.size()) - first);
-    };
+    const tamp_lengths& info = *MODEL(lengths_info)();
+    for (int32_t i = static_cast<int32_t>(instance.lengths.size()); i < info.length_count; ++i)
+      instance.lengths.push_back(info.lengths[i].largest);
+    const auto rows_of_next = [&] { return own::tamp_host::tokens_of_run(info, plan, static_cast<int32_t>(text.size()) - first); };
     for (int32_t rows = rows_of_next(); rows > 0; rows = rows_of_next()) {
       run(first, rows);
       first += rows;

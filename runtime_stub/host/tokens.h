@@ -48,6 +48,7 @@ struct TokenPlan {
   int64_t words, places;  // places 0: no limit
   const int64_t* stops;
   int stop_count;
+  int length;  // which one says how many tokens a run has; -1: none, it has one
 };
 
 // All that calls keep.

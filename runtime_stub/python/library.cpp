@@ -270,8 +270,8 @@ inline int generate(void* program, const TampLibraryTokens* wanted, const void* 
     const size_t i = static_cast<size_t>(MODEL(detail)::kTokenPlan.held[h]);
     from[i] = inputs[i];
     if (kIsStandIn || !inputs_on_host[i]) continue;
-    const size_t bytes = port_of(/*is_output=*/false, i).bytes;
-    if (const int failed = own_memory(self, self.inputs[i], bytes)) return failed;
+    if (const int failed = own_memory(self, self.inputs[i], port_of(/*is_output=*/false, i).bytes)) return failed;
+    const size_t bytes = bytes_of(/*is_output=*/false, i, wanted->lengths);
     TAMP_TRY(self.message, cudaMemcpyAsync(self.inputs[i], inputs[i], bytes, cudaMemcpyHostToDevice, on));
     from[i] = self.inputs[i];
   }
@@ -288,6 +288,7 @@ inline int generate(void* program, const TampLibraryTokens* wanted, const void* 
   call.stop_count = wanted->stop_count;
   call.position = wanted->position;
   call.inputs = from.data();
+  call.lengths = wanted->lengths;
   call.on_token = wanted->on_token;
   call.user = wanted->user;
   const tamp_status made = MODEL(generate)(self.context, &call, tokens, count, on);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TAMP_LIBRARY_VERSION 4 /* of these structs */
+#define TAMP_LIBRARY_VERSION 5 /* of these structs */
 
 /* An input or output, as tamp_port of NAME.h. */
 struct TampLibraryPort {
@@ -33,6 +33,7 @@ struct TampLibraryTokens {
   const int64_t* stops; /* null: those of the compilation */
   int32_t stop_count;
   int64_t position;
+  const int64_t* lengths; /* of the inputs that each call gives, in the program's order */
   int (*on_token)(void* user, int64_t token);
   void* user;
 };

@@ -128,10 +128,12 @@ class Program {
   // Tokens that follow the prompt. `on_token` may be None.
   std::vector<int64_t> generate(const std::vector<int64_t>& prompt, int max_tokens, float temperature, int top_k, float top_p,
                                 float penalty, uint64_t seed, const std::optional<std::vector<int64_t>>& stops, int64_t position,
-                                const Addresses& inputs, const Flags& inputs_on_host, uintptr_t stream, const nb::object& on_token) {
+                                const Addresses& inputs, const Flags& inputs_on_host, uintptr_t stream, const std::vector<int64_t>& lengths,
+                                const nb::object& on_token) {
     if (library_->generate == nullptr) throw RunError("the model makes no tokens");
-    if (inputs.size() != static_cast<size_t>(library_->inputs) || inputs_on_host.size() != inputs.size())
-      throw RunError("the model has another number of inputs");
+    if (inputs.size() != static_cast<size_t>(library_->inputs) || inputs_on_host.size() != inputs.size() ||
+        lengths.size() != static_cast<size_t>(library_->lengths))
+      throw RunError("the model has other numbers of inputs and lengths");
     Listener listener{on_token, {}};
     TampLibraryTokens wanted{};
     wanted.prompt = prompt.data();
@@ -146,6 +148,7 @@ class Program {
     if (stops) wanted.stops = stops->empty() ? &none : stops->data();
     wanted.stop_count = stops ? static_cast<int32_t>(stops->size()) : 0;
     wanted.position = position;
+    wanted.lengths = lengths.data();
     wanted.on_token = Listener::call;
     wanted.user = &listener;
     std::vector<int64_t> tokens(max_tokens > 0 ? static_cast<size_t>(max_tokens) : 0);
@@ -267,7 +270,7 @@ NB_MODULE(_native, m) {
            nb::arg("stream"), nb::arg("lengths"))
       .def("generate", &Program::generate, nb::arg("prompt"), nb::arg("max_tokens"), nb::arg("temperature"), nb::arg("top_k"),
            nb::arg("top_p"), nb::arg("repetition_penalty"), nb::arg("seed"), nb::arg("stops").none(), nb::arg("position"),
-           nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("stream"), nb::arg("on_token").none())
+           nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("stream"), nb::arg("lengths"), nb::arg("on_token").none())
       .def("check", &Program::check);
   nb::class_<View>(m, "View")
       .def(

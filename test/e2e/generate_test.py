@@ -217,6 +217,22 @@ def test_prompts_of_a_state_that_changes_places(tamp):
     check_prompts(tamp, recurrent(rows="seq"), "--dim", "seq=1,7")
 
 
+def test_states_of_an_encoder_have_a_length_of_their_own(tamp):
+    model = decoders.standard("whisper")
+    memory = next(port for port in model.graph.input if port.name == "memory")
+    memory.type.tensor_type.shape.dim[1].dim_param = "states"
+    path, prompt = save(tamp, model), ",".join(map(str, range(20)))
+    np.save(tamp.folder / "memory.npy", np.random.default_rng(4).standard_normal((1, 6, 32)).astype(np.float32))
+    made = []
+    for dims in [["seq=1", "states=6"], ["seq=1,8", "states=2:10"]]:
+        tamp("compile", path, "-o", "step", "--vdevice", "cpu", "--generate", '{"held": ["memory"]}', *(f"--dim={dim}" for dim in dims))
+        made.append(tokens(tamp, "step", "--prompt", prompt, "--max-tokens", "6", "--check", "--input", "memory=memory.npy", *SAMPLED))
+    assert made[0] == made[1] and len(set(made[0])) > 2, made
+    tamp("run", "step", "--prompt", "1", "--device", "cpu", "--at", "seq=4", code=1, says="--at 'seq=4': says how many tokens a run has")
+    tamp("compile", path, "-o", "step", "--generate", "--dim=seq=1,8", "--dim=states=2:10", code=2, says="input 'memory': has no part")
+    tamp("compile", path, "-o", "step", "--generate", '{"held": ["memory"]}', "--dim=seq=1", "--dim=states=4,10", code=2, says="buckets of another dimension than that of the tokens")
+
+
 def test_prompts_are_those_of_single_runs(tamp):
     """Also with a penalty on words of the prompt; in words of 16 bits sums depend on the bucket, and single runs are of the same ones."""
     tamp("compile", save(tamp, decoders.standard("llama")), "-o", "step", "--vdevice", "cpu", "--generate", "--dim", "seq=1,16", "--precision", "fp16")

@@ -247,5 +247,12 @@ TEST_CASE("a boundary that a lane leaves out, or passes early, is found") {
              Catch::Contains("has another part"));
   CHECK_THAT(said([](RProgram& program, auto&) { program.generation->inputs[1].element = 1; }), Catch::Contains("outside of itself"));
   CHECK_THAT(said([](RProgram& program, auto&) { program.generation->inputs[1].input = 2; }), Catch::Contains("or twice"));
+  CHECK_THAT(said([](RProgram& program, auto&) { program.generation->rows = 2; }), Catch::Contains("parts of a prompt repeats its run"));
+  CHECK_THAT(said([](RProgram& program, auto&) {
+               program.graph.lengths = {{"seq", 1, 1}};
+               program.graph.input_axes.resize(program.graph.inputs.size());
+               program.graph.input_axes[2] = {{1, {0}}};
+             }),
+             Catch::Contains("is as long as a run says"));
   CHECK_THAT(said([](RProgram& program, auto&) { program.generation->token = 2; }), Catch::Contains("is no token that is drawn"));
 }

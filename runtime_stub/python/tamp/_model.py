@@ -221,11 +221,11 @@ class Model:
         addresses, on_host = [0] * len(self.inputs), [1] * len(self.inputs)
         kept, streams = [], {0}
         for name, i in held.items():
-            port = self.inputs[i]
-            kind = self._about(port, _arrays.kind_of, given[name])
-            where = self._about(port, kind.where, given[name])
-            _check(port, where, port.shape)
-            kept.append(where)
+            kind = self._about(self.inputs[i], _arrays.kind_of, given[name])
+            kept.append(self._about(self.inputs[i], kind.where, given[name]))
+        values = _values(self.lengths, tuple(self.inputs[i] for i in held.values()), kept)
+        for where, i in zip(kept, held.values()):
+            _check(self.inputs[i], where, self.inputs[i].shape_at(values))
             addresses[i], on_host[i] = where.address, int(where.device is None)
         device = self._device_of(kept)
         for name, i in held.items():
@@ -234,7 +234,7 @@ class Model:
         program = self._loaded(device)
         try:
             return program.generate(list(prompt), max_tokens, temperature, top_k, top_p, repetition_penalty, seed, None if stops is None else list(stops),
-                                    position, addresses, on_host, max(streams), on_token)  # fmt: skip
+                                    position, addresses, on_host, max(streams), [values[length.name] for length in self.lengths], on_token)  # fmt: skip
         except NativeRunError as failure:
             wrong = ": generate: " in str(failure)
             raise (ValueError if wrong else RunError)(str(failure)) from None

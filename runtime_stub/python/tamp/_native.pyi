@@ -24,7 +24,7 @@ class Program:
     def generate(
         self, prompt: Sequence[int], max_tokens: int, temperature: float, top_k: int, top_p: float, repetition_penalty: float, seed: int,
         stops: Sequence[int] | None, position: int, inputs: Sequence[int], inputs_on_host: Sequence[int], stream: int,
-        on_token: Callable[[int], object] | None,
+        lengths: Sequence[int], on_token: Callable[[int], object] | None,
     ) -> list[int]: ...
     def check(self) -> None: ...
 
