@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "compiler/schedule/schedule.h"
+
 namespace tamp::schedule {
 namespace {
 
@@ -25,6 +27,7 @@ void add_token_boundary(RProgram& program, Generation generation) {
     ++boundary.count;
   }
   program.events.push_back(std::move(boundary));
+  estimate(program);  // as when the schedule is read again
 }
 
 }  // namespace tamp::schedule
