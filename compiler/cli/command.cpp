@@ -69,10 +69,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
 }
 
 void add_generate_option(CLI::App& command, ModelArguments& arguments) {
-  add_value(command, "--generate", "[FILE|{..}]", arguments.generation,
-            "The model is a decoder's step: the program makes tokens, run after run in one kernel. The file, or JSON in its place, says "
-            "what names do not "
-            "(docs/howto/generate.md)")
+  add_value(
+      command, "--generate", "[FILE|{..}]", arguments.generation,
+      "The model is a decoder: the program makes tokens, run after run in one kernel; with --dim seq=1,64 or the like prompts go in by "
+      "parts. The file, or JSON in its place, says what names do not (docs/howto/generate.md)")
       ->expected(0, 1);
   command.parse_complete_callback([&command, &arguments] { arguments.generates = command.count("--generate") > 0; });
 }

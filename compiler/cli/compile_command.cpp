@@ -252,7 +252,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --batch 8\n"
                                   "  tamp compile model.onnx -o model/ --dim sequence=1:512      (each run says which)\n"
                                   "  tamp compile model.onnx -o model/ --dim sequence=16,64,512  (the same, with a program up to each)\n"
-                                  "  tamp compile decoder.onnx -o decoder/ --generate      (makes tokens: NAME_generate)\n"
+                                  "  tamp compile decoder.onnx -o decoder/ --generate --dim seq=1,64      (makes tokens: NAME_generate)\n"
                                   "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
                                   "  tamp compile model.onnx -o model/ --policy list --save-schedule model.schedule.json\n"
                                   "  tamp compile model.onnx -o model/ --schedule model.schedule.json\n"

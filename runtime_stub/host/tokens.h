@@ -196,20 +196,19 @@ struct InputBytes {
 inline InputBytes bytes_for(const TokenInput& input, const tamp_tokens& wanted, int32_t first, int32_t rows) {
   const rk::AdvanceKind kind = input.advance.kind;
   const int64_t position = wanted.position + first, end = position + rows;
-  std::vector<int64_t> values;
-  if (kind == rk::kMarkPosition) {
-    values.assign(static_cast<size_t>(end), 1);
-  } else if (kind == rk::kMarkToken) {
-    const int64_t* const seen = wanted.prompt;
-    values.assign(static_cast<size_t>(*std::max_element(seen, seen + first + rows)) + 1, 0);
-    for (const int64_t* token = seen; token != seen + first + rows; ++token) values[static_cast<size_t>(*token)] = 1;
-  } else {
-    for (int32_t row = 0; row < (input.is_each ? rows : 1); ++row) {
-      const int64_t at = input.is_each || !input.is_last ? position + row : end - 1;
-      values.push_back(kind == rk::kAdvanceToken ? wanted.prompt[first + row] : at + input.advance.plus);
-    }
-  }
   InputBytes made{{}, 0, kind == rk::kMarkPosition || kind == rk::kMarkToken};
+  if (kind == rk::kMarkToken) {  // bools
+    const int64_t *const seen = wanted.prompt, *const behind = seen + first + rows;
+    made.bytes.resize(static_cast<size_t>(*std::max_element(seen, behind)) + 1);
+    for (const int64_t* token = seen; token != behind; ++token) made.bytes[static_cast<size_t>(*token)] = 1;
+    return made;
+  }
+  std::vector<int64_t> values;
+  if (kind == rk::kMarkPosition) values.assign(static_cast<size_t>(end), 1);
+  for (int32_t row = 0; !made.is_mask && row < (input.is_each ? rows : 1); ++row) {
+    const int64_t at = input.is_each || !input.is_last ? position + row : end - 1;
+    values.push_back(kind == rk::kAdvanceToken ? wanted.prompt[first + row] : at + input.advance.plus);
+  }
   for (const int64_t value : values) append_element(made.bytes, input.advance.type, value);
   made.begin = made.bytes.size() / values.size() * static_cast<size_t>(input.advance.element);
   return made;
@@ -330,9 +329,9 @@ inline tamp_status run_tokens(Instance& instance, const tamp_tokens& wanted, int
   return status(&instance);
 }
 
-// After a run that was the last of `runs`: its outputs are what the next one goes on from.
+// After a launch of so many runs: the outputs of the last one are what the next launch goes on from. The kernel has swapped them once less
+// often than there were runs.
 inline void swap_feeds(TokenMemory& memory, const TokenPlan& plan, uint32_t runs) {
-  // The kernel has swapped them once less often than there were runs.
   for (int f = 0; f < plan.feed_count; ++f) {
     const FedPort& feed = plan.feeds[f];
     if (feed.swaps && runs % 2 != 0)
@@ -340,7 +339,7 @@ inline void swap_feeds(TokenMemory& memory, const TokenPlan& plan, uint32_t runs
   }
 }
 
-// `fill_caches` may run the beginning of the prompt, and says with how many of its tokens it did.
+// `fill_caches` may run the beginning of the prompt, and counts its tokens.
 template <class FillCaches>
 tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
                      cudaStream_t stream, const FillCaches& fill_caches) {

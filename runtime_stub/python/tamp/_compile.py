@@ -57,7 +57,7 @@ def compile(
         1 to 512, with a program up to each of these; "32:640:32": multiples of 32.
     freeze: arrays by the names of inputs that become constants.
     activations: "auto" or "fp32", policy, execution: as `tamp compile --help` says.
-    generate: the model is a decoder's step, and `Model.generate` makes text with it; a mapping is what the file of `tamp compile --generate` holds.
+    generate: the model is a decoder, and `Model.generate` makes text with it (with dims={"seq": "1,64"} or the like prompts go in by parts); a mapping is what the file of `tamp compile --generate` holds.
     name: of the generated files and functions; by default that of the model's file.
     verbose: True: say on stderr what is done, how long it takes and what the compiler says. None: where stderr is a terminal, one line while
         it takes long. False: nothing.

@@ -198,7 +198,7 @@ class Model:
         inputs: Mapping[str, Any] | None = None,
         on_token: Callable[[int], object] | None = None,
     ) -> list[int]:
-        """Makes a text: the tokens that follow the prompt, all in one launch. For models that were compiled with `generate`.
+        """Makes a text: the tokens that follow the prompt, all in one launch, behind one for each part of the prompt where the tokens' dimension has buckets. For models that were compiled with `generate`.
 
         prompt: numbers of tokens, at least one.
         max_tokens: how many are made at most.
@@ -208,7 +208,7 @@ class Model:
         seed: the same one makes the same text.
         stops: tokens that end the text, and belong to it; None: those of the compilation.
         position: of the prompt's first token; not 0 to go on with the text of earlier calls (docs/howto/generate.md).
-        inputs: arrays by name, of those inputs that each call gives ("held").
+        inputs: arrays by name, of those inputs that each call gives ("held"); their shapes say their lengths.
         on_token: called with each token while the rest is made; ends the text if it returns something true, or raises.
 
         Raises ValueError for what the model has no room for, RunError if the run failed.
