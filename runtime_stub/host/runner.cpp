@@ -423,7 +423,9 @@ void run_tokens(const Job& job, Instance& instance) {
   wanted.repetition_penalty = static_cast<float>(job.repetition_penalty);
   wanted.seed = job.seed;
   wanted.inputs = instance.inputs.data();
+#if defined(TAMP_LENGTHS)
   wanted.lengths = instance.lengths.empty() ? nullptr : instance.lengths.data();
+#endif
   std::vector<int64_t> tokens(static_cast<size_t>(job.max_tokens));
   for (int run = -kWarmUps; run < job.repeat; ++run) {
     wanted.on_token = run + 1 == job.repeat ? print_token : nullptr;
