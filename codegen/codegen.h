@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/support/files.h"
 
 namespace tamp::codegen {
 
@@ -67,18 +68,17 @@ using FileSizes = std::vector<std::pair<std::string, int64_t>>;  // name, bytes
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
 FileSizes emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
 
-// A weights file for programs of one structure (Plan::structure).
-struct PackedWeights {
-  uint64_t structure = 0, hash = 0;
-  Bytes header, data;
-};
-PackedWeights pack_weights(const RProgram& program, const EmitOptions& options);
+// Plan::structure: programs of one structure may load the same weights files.
+uint64_t structure_of(const RProgram& program, const EmitOptions& options);
+
+// Writes a weights file, header and data, and returns the data's hash.
+uint64_t write_weights(const RProgram& program, uint64_t structure, NewFile& file);
 
 // The structure in the header of a weights file; none if it is no weights file.
 std::optional<uint64_t> structure_of_weights(const std::string& path);
 
 // Replaces NAME.weights of a folder that check_output accepts, and updates NAME.rprogram.json with the new weights and `options.origin`.
-void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder);
+void replace_weights(const RProgram& program, uint64_t structure, const EmitOptions& options, const std::string& folder);
 
 // The files that emit() would write; writes nothing.
 FileSizes emitted_files(const RProgram& program, const EmitOptions& options);

@@ -32,9 +32,8 @@ struct Plan {
   std::vector<int64_t> map_of_record = {};                // per record: row of the table of maps, or -1
   std::vector<int64_t> blob_of_constant = {};             // per tensor: index into program.weights, or -1
   int64_t work_bytes = 0;                                 // the largest of all phases', rounded up; lies behind the input stages
-  Bytes weights = {};
-  uint64_t weights_hash = 0;
   bool embeds_weights = false;
+  Bytes weights = {};                  // to embed
   uint64_t structure = 0;              // hash of the program's code, without this number and without weights
   bool has_over_inputs = false;        // whether any record has rk::Record::over_inputs
   bool many_registers = false;         // whether any phase has Phase::many_registers, in a single kernel
@@ -111,9 +110,9 @@ std::string extent_text(const Graph& graph, const Extent& extent);  // "2 * seq"
 std::vector<std::string> length_members(const Graph& graph);
 std::string cmake_text(const Plan& plan);
 // The text of NAME.rprogram.json; it lists `files`.
-std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);
+std::string rprogram_json(const Plan& plan, uint64_t weights_hash, const SourceLines& lines, const std::vector<OutputFile>& files);
 // The text of the file `path`, changed for other weights: `file`.
-std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
+std::string json_with_weights(const std::string& path, uint64_t weights_hash, const EmitOptions& options, const OutputFile& file);
 
 // The number in the arch: 90 of "sm_90"; 0 for the stand-in's vDevice.
 int compute_capability(const ShapedVDevice& vdevice);

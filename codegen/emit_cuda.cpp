@@ -143,8 +143,6 @@ void move_down(SourceLines& lines, int64_t by) {
   for (SourceLines& smaller : lines.smaller) move_down(smaller, by);
 }
 
-std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 void require_embeddable(const RProgram& program, const EmitOptions& options) {
   if (!options.embed_weights || program.weight_bytes <= kMostEmbeddedBytes) return;
   throw unsupported(
@@ -154,24 +152,17 @@ void require_embeddable(const RProgram& program, const EmitOptions& options) {
 
 FileSizes sizes_of(const std::vector<OutputFile>& files) {
   FileSizes sizes;
-  for (const OutputFile& file : files) sizes.emplace_back(file.name, static_cast<int64_t>(file.begin.size() + file.rest.size()));
+  for (const OutputFile& file : files) sizes.emplace_back(file.name, file.bytes);
   return sizes;
 }
 
-// Calls `use` with all files; their texts live as long as the call.
-template <class Use>
-void with_files(const RProgram& program, const EmitOptions& options, const Use& use) {
-  const Plan plan = make_plan(program, options);
-  const Source source = source_of(plan);
-  const std::string header = header_text(plan), cmake = cmake_text(plan);
-  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash, plan.structure);
-  std::vector<OutputFile> files = {
-      {options.name + ".cu", source.text, {}}, {options.name + ".h", header, {}}, {"CMakeLists.txt", cmake, {}}};
-  if (!plan.embeds_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
-  const std::string json = rprogram_json(plan, source.lines, files);
-  files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
-  use(files);
+// What is small, but for NAME.rprogram.json, which lists the others.
+std::vector<std::pair<std::string, std::string>> texts_of(const Plan& plan, std::string source) {
+  const std::string& name = plan.options.name;
+  return {{name + ".cu", std::move(source)}, {name + ".h", header_text(plan)}, {"CMakeLists.txt", cmake_text(plan)}};
 }
+
+std::string weights_name(const EmitOptions& options) { return options.name + ".weights"; }
 
 }  // namespace
 
@@ -207,18 +198,18 @@ OwnParts own_parts(const RProgram& program, const EmitOptions& options) {
   SourceWriter code;
   SourceLines lines;
   emit_program(code, plan, lines);
-  return {code.str(), plan.weights_hash};
+  return {code.str(), hash_of_weights(program)};
 }
 
 std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
   const Plan plan = make_plan(program, options);
-  return rprogram_json(plan, source_of(plan).lines, {});
+  return rprogram_json(plan, hash_of_weights(program), source_of(plan).lines, {});
 }
 
 std::vector<std::string> file_names(const EmitOptions& options) {
   std::vector<std::string> files = {"CMakeLists.txt"};
   for (const char* suffix : {".cu", ".h", ".rprogram.json"}) files.push_back(options.name + suffix);
-  if (!options.embed_weights) files.push_back(options.name + ".weights");
+  if (!options.embed_weights) files.push_back(weights_name(options));
   return files;
 }
 
@@ -227,33 +218,41 @@ void check_output(const std::string& folder, const EmitOptions& options) { check
 FileSizes emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
   require_embeddable(program, options);
   check_output(folder, options);
-  FileSizes sizes;
-  with_files(program, options, [&](const std::vector<OutputFile>& files) {
-    write_folder(folder, files);
-    sizes = sizes_of(files);
-  });
-  return sizes;
+  const Plan plan = make_plan(program, options);
+  Source source = source_of(plan);
+  OutputFolder out(folder);
+  for (const auto& [name, text] : texts_of(plan, std::move(source.text))) out.write(name, text);
+  uint64_t hash = plan.embeds_weights ? hash_of(plan.weights) : 0;
+  if (!plan.embeds_weights) out.write(weights_name(options), [&](NewFile& file) { hash = write_weights(program, plan.structure, file); });
+  out.write(options.name + std::string(kRprogramSuffix), rprogram_json(plan, hash, source.lines, out.files()));
+  out.finish();
+  return sizes_of(out.files());
 }
 
 FileSizes emitted_files(const RProgram& program, const EmitOptions& options) {
   require_embeddable(program, options);
-  FileSizes sizes;
-  with_files(program, options, [&](const std::vector<OutputFile>& files) { sizes = sizes_of(files); });
-  return sizes;
+  const Plan plan = make_plan(program, options);
+  Source source = source_of(plan);
+  std::vector<OutputFile> files;
+  for (const auto& [name, text] : texts_of(plan, std::move(source.text))) files.push_back(output_file(name, text));
+  if (!plan.embeds_weights) {
+    const int64_t bytes = static_cast<int64_t>(kWeightsHeaderBytes) + program.weight_bytes;
+    files.push_back({weights_name(options), fingerprint_text(bytes, 0), bytes});  // as long as the right one
+  }
+  files.push_back(output_file(options.name + std::string(kRprogramSuffix), rprogram_json(plan, 0, source.lines, files)));
+  return sizes_of(files);
 }
 
-PackedWeights pack_weights(const RProgram& program, const EmitOptions& options) {
-  Plan plan = make_plan(program, options);
-  Bytes header = weights_header(plan.weights, plan.weights_hash, plan.structure);
-  return {plan.structure, plan.weights_hash, std::move(header), std::move(plan.weights)};
-}
+uint64_t structure_of(const RProgram& program, const EmitOptions& options) { return make_plan(program, options).structure; }
 
-void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder) {
+void replace_weights(const RProgram& program, uint64_t structure, const EmitOptions& options, const std::string& folder) {
   check_output(folder, options);
-  const OutputFile file{options.name + ".weights", view(weights.header), view(weights.data)};
+  OutputFolder out(folder);
+  uint64_t hash = 0;
+  const OutputFile weights = out.write(weights_name(options), [&](NewFile& file) { hash = write_weights(program, structure, file); });
   const std::string manifest = options.name + std::string(kRprogramSuffix);
-  const std::string json = json_with_weights((std::filesystem::path(folder) / manifest).string(), weights, options, file);
-  write_folder(folder, {file, {manifest, json, {}}}, Others::stay);
+  out.write(manifest, json_with_weights((std::filesystem::path(folder) / manifest).string(), hash, options, weights));
+  out.finish(Others::stay);
 }
 
 }  // namespace tamp::codegen

@@ -282,7 +282,7 @@ std::string text_of(const ordered_json& object) {
   return object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
 }
 
-ordered_json program_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
+ordered_json program_json(const Plan& plan, uint64_t weights_hash, const SourceLines& lines, const std::vector<OutputFile>& files) {
   const RProgram& program = plan.program;
   TAMP_CHECK(plan.facts.producers.empty() || plan.facts.producers.size() == program.rkernels.size(), "producers of another rProgram");
   TAMP_CHECK(plan.facts.planned.empty() || plan.facts.planned.size() == program.lanes.size(), "planned times of another rProgram");
@@ -294,7 +294,7 @@ ordered_json program_json(const Plan& plan, const SourceLines& lines, const std:
     for (const Instruction& instruction : lane) waits += static_cast<int64_t>(instruction.waits.size());
   }
   ordered_json prints = ordered_json::object();
-  for (const OutputFile& file : files) prints[file.name] = fingerprint(file);
+  for (const OutputFile& file : files) prints[file.name] = file.print;
   ordered_json out = {
       {"name", plan.options.name},
       {"source", plan.options.source_name},
@@ -311,7 +311,7 @@ ordered_json program_json(const Plan& plan, const SourceLines& lines, const std:
       {"arena_bytes", program.memory.arena_bytes},
       {"weight_bytes", program.weight_bytes},
       {"structure", fmt::format("{:016x}", plan.structure)},
-      {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
+      {"weights_hash", fmt::format("{:016x}", weights_hash)},
       {"embedded_weights", plan.options.embed_weights},
       {"inputs", ports_json(program.graph, program.graph.inputs, program.graph.input_axes)},
       {"outputs", outputs_json(plan)},
@@ -338,21 +338,21 @@ ordered_json program_json(const Plan& plan, const SourceLines& lines, const std:
 
 }  // namespace
 
-std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
-  ordered_json out = program_json(plan, lines, files);
-  for (size_t b = 0; b < plan.smaller.size(); ++b) out["smaller"].push_back(program_json(plan.smaller[b], lines.smaller[b], {}));
+std::string rprogram_json(const Plan& plan, uint64_t weights_hash, const SourceLines& lines, const std::vector<OutputFile>& files) {
+  ordered_json out = program_json(plan, weights_hash, lines, files);
+  for (size_t b = 0; b < plan.smaller.size(); ++b) out["smaller"].push_back(program_json(plan.smaller[b], 0, lines.smaller[b], {}));
   return text_of(out);
 }
 
-std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file) {
+std::string json_with_weights(const std::string& path, uint64_t weights_hash, const EmitOptions& options, const OutputFile& file) {
   std::ifstream in(path, std::ios::binary);
   ordered_json out = ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!out.is_object() || !out.contains("files") || !out["files"].is_object())
     throw bad_input(fmt::format("{}: is not what tamp writes", printable(path)));
   out["source"] = options.source_name;
   out["model"] = origin_json(options.origin);
-  out["files"][file.name] = fingerprint(file);
-  out["weights_hash"] = fmt::format("{:016x}", weights.hash);
+  out["files"][file.name] = file.print;
+  out["weights_hash"] = fmt::format("{:016x}", weights_hash);
   return text_of(out);
 }
 

@@ -8,17 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 
 #include "compiler/support/error.h"
-#include "compiler/support/files.h"
 #include "compiler/support/hash.h"
 #include "compiler/support/interrupt.h"
 #include "compiler/support/text.h"
@@ -38,7 +35,12 @@ bool is_there(const fs::path& path) {
 class Fingerprint {
  public:
   void add(std::string_view text) {
-    bytes_ += text.size();
+    bytes_ += std::ssize(text);
+    if (filled_ == 0) {
+      const size_t whole = text.size() / sizeof word_ * sizeof word_;
+      hash_ = hash_bytes(text.data(), whole, hash_);
+      text.remove_prefix(whole);
+    }
     while (!text.empty()) {
       const size_t taken = std::min(text.size(), sizeof word_ - filled_);
       std::memcpy(word_ + filled_, text.data(), taken);
@@ -49,7 +51,7 @@ class Fingerprint {
   }
   std::string text() {
     mix();
-    return fmt::format("{}-{:016x}", bytes_, hash_);
+    return fingerprint_text(bytes_, hash_);
   }
 
  private:
@@ -60,7 +62,8 @@ class Fingerprint {
 
   char word_[8] = {};
   size_t filled_ = 0;
-  uint64_t bytes_ = 0, hash_ = kHashSeed;
+  int64_t bytes_ = 0;
+  uint64_t hash_ = kHashSeed;
 };
 
 // Fingerprint of a regular file; a link is not followed.
@@ -128,16 +131,6 @@ fs::path target_of(const std::string& folder) {
   return target.has_filename() ? target : target.parent_path();
 }
 
-void write_file(const fs::path& path, const OutputFile& contents) {
-  const Uninterrupted whole;
-  std::FILE* const file = std::fopen(path.c_str(), "wbx");
-  if (file == nullptr) throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), std::strerror(errno)));
-  bool good = true;
-  for (const std::string_view part : {contents.begin, contents.rest})
-    good = good && std::fwrite(part.data(), 1, part.size(), file) == part.size();
-  if (std::fclose(file) != 0 || !good) throw bad_input(fmt::format("{}: writing failed (disk full?)", printable(path.string())));
-}
-
 [[noreturn]] void throw_unmovable(const fs::path& path) {
   throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), std::strerror(errno)));
 }
@@ -182,11 +175,12 @@ void move_folder(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-std::string fingerprint(const OutputFile& file) {
+std::string fingerprint_text(int64_t bytes, uint64_t hash) { return fmt::format("{}-{:016x}", bytes, hash); }
+
+OutputFile output_file(std::string name, std::string_view text) {
   Fingerprint print;
-  print.add(file.begin);
-  print.add(file.rest);
-  return print.text();
+  print.add(text);
+  return {std::move(name), print.text(), static_cast<int64_t>(text.size())};
 }
 
 void check_folder(const std::string& folder, const std::string& name, const std::vector<std::string>& files) {
@@ -197,19 +191,37 @@ void check_folder(const std::string& folder, const std::string& name, const std:
   if (is_there(target)) check_names(target, name, files);
 }
 
-void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others) {
-  const fs::path target = target_of(folder);
-  const bool is_new = !is_there(target);
-  const ScratchFolder scratch(is_new ? nearest_existing(target) : target, is_new ? target.filename().string() + ".tamp-" : ".tamp-");
-  const fs::path staging = scratch.path() / "files";  // gets the usual permissions; the scratch folder is readable by the user alone
+OutputFolder::OutputFolder(const std::string& folder) : target_(target_of(folder)), is_new_(!is_there(target_)) {
+  scratch_.emplace(is_new_ ? nearest_existing(target_) : target_, is_new_ ? target_.filename().string() + ".tamp-" : ".tamp-");
+  staging_ = scratch_->path() / "files";  // gets the usual permissions; the scratch folder is readable by the user alone
   std::error_code failure;
-  if (!fs::create_directory(staging, failure))
-    throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging.string()), failure.message()));
-  for (const OutputFile& file : files) write_file(staging / file.name, file);
-  const std::vector<fs::path> left = is_new || others == Others::stay ? std::vector<fs::path>() : left_over(target, files);
+  if (!fs::create_directory(staging_, failure))
+    throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging_.string()), failure.message()));
+}
+
+const OutputFile& OutputFolder::write(const std::string& name, std::string_view text) {
+  NewFile file(staging_ / name, staging_ / name);
+  file.append(text);
+  file.close();
+  return files_.emplace_back(output_file(name, text));
+}
+
+const OutputFile& OutputFolder::write(const std::string& name, const std::function<void(NewFile&)>& write) {
+  const fs::path path = staging_ / name;
+  NewFile file(path, path);
+  write(file);
+  file.close();
+  const std::optional<std::string> print = fingerprint_of(path);
+  if (!print) throw bad_input(fmt::format("{}: cannot be read", printable(path.string())));
+  return files_.emplace_back(OutputFile{name, *print, static_cast<int64_t>(fs::file_size(path))});
+}
+
+void OutputFolder::finish(Others others) {
+  const std::vector<fs::path> left = is_new_ || others == Others::stay ? std::vector<fs::path>() : left_over(target_, files_);
   const Uninterrupted whole;
-  is_new ? move_folder(staging, target) : move_files(staging, target, files);
-  for (const fs::path& path : left) fs::remove(path, failure);
+  is_new_ ? move_folder(staging_, target_) : move_files(staging_, target_, files_);
+  std::error_code ignored;
+  for (const fs::path& path : left) fs::remove(path, ignored);
 }
 
 }  // namespace tamp::codegen

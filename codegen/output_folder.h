@@ -4,20 +4,26 @@
 // NAME.rprogram.json lists what was written with a fingerprint of each file; a file is tamp's own if it is listed and unchanged.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compiler/support/files.h"
+
 namespace tamp::codegen {
 
 struct OutputFile {
-  std::string name;
-  std::string_view begin, rest;  // the file holds both, one behind the other
+  std::string name, print;  // a fingerprint of the contents
+  int64_t bytes = 0;
 };
 
-// Of a file's contents.
-std::string fingerprint(const OutputFile& file);
+std::string fingerprint_text(int64_t bytes, uint64_t hash);
+// A file with this text.
+OutputFile output_file(std::string name, std::string_view text);
 
 inline constexpr std::string_view kRprogramSuffix = ".rprogram.json";
 
@@ -27,6 +33,21 @@ void check_folder(const std::string& folder, const std::string& name, const std:
 
 // The fate of files of an earlier compilation that are not among `files`.
 enum class Others { go, stay };
-void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others = Others::go);
+
+// Files on their way into a folder, which gets all of them, or none if this object goes before.
+class OutputFolder {
+ public:
+  explicit OutputFolder(const std::string& folder);
+  const OutputFile& write(const std::string& name, std::string_view text);
+  const OutputFile& write(const std::string& name, const std::function<void(NewFile&)>& write);
+  const std::vector<OutputFile>& files() const { return files_; }
+  void finish(Others others = Others::go);
+
+ private:
+  std::filesystem::path target_, staging_;
+  bool is_new_;
+  std::optional<ScratchFolder> scratch_;
+  std::vector<OutputFile> files_;
+};
 
 }  // namespace tamp::codegen

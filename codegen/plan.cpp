@@ -129,10 +129,9 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
   }
   for (Plan& smaller : plan.smaller) smaller.in_place = plan.in_place;
   if (!plan.smaller.empty()) plan.space = space_of(program);
-  plan.weights = gather_weights(program);
-  plan.weights_hash = hash_of(plan.weights);
   plan.structure = structure_of(plan);
   plan.embeds_weights = options.embed_weights;
+  if (plan.embeds_weights) plan.weights = gather_weights(program);
   return plan;
 }
 

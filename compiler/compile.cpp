@@ -92,6 +92,7 @@ Graph run_passes(Graph graph, const std::vector<passes::Pass>& pipeline, Dump& d
   for (const passes::Pass& pass : pipeline) {
     if (&pass == &pipeline.back()) unplaced = graph;
     graph = pass.run(std::move(graph));
+    forget_data(graph);
     tamp::verify(graph);
     // Placement may drop rOperators that became views, so the shapes of what is left are no longer the operators' own.
     placed = placed || !graph.buffers.empty();
@@ -245,6 +246,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   }
   prepared.vdevice = shape::with_final_stages(prepared.graph, setting, shape::program_shape(prepared.graph, setting));
   prepared.graph = shape::narrowed(std::move(prepared.graph), setting, prepared.vdevice);
+  forget_data(prepared.graph);
   shape::log_activations(prepared.graph, setting);
   dump("narrow_activations", prepared.graph);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());

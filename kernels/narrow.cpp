@@ -81,34 +81,39 @@ uint32_t largest_bits(const float* values, int64_t count) {
   return most;
 }
 
-// largest_bits of constants. Another constant may come to lie where one was that is gone, so an entry knows whether its own still exists.
+std::span<const float> floats_in(const Bytes& bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+// largest_bits of constants.
 class LargestBits {
  public:
-  uint32_t of(const std::shared_ptr<const Bytes>& floats) {
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[floats.get()];
-    if (entry.of.lock() != floats) {
-      entry = {floats, largest_bits(reinterpret_cast<const float*>(floats->data()), static_cast<int64_t>(floats->size() / sizeof(float)))};
+  uint32_t of(const TensorData& floats) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = bits_.find(floats.life()); found != bits_.end()) return found->second;
     }
-    return entry.bits;
+    const std::shared_ptr<const Bytes> bytes = floats.hold();
+    const std::span<const float> values = floats_in(*bytes);
+    const uint32_t bits = largest_bits(values.data(), std::ssize(values));
+    const std::lock_guard lock(mutex_);
+    return bits_[floats.life()] = bits;
   }
 
  private:
-  struct Entry {
-    std::weak_ptr<const Bytes> of;
-    uint32_t bits = 0;
-  };
   std::mutex mutex_;
-  std::map<const Bytes*, Entry> entries_;
+  std::map<std::weak_ptr<const void>, uint32_t, std::owner_less<>> bits_;
 };
 
 }  // namespace
 
-bool halves_hold(const std::shared_ptr<const Bytes>& floats, float factor) {
+bool halves_hold(const TensorData& floats, float factor) {
   static LargestBits largest;
   const uint32_t most = largest.of(floats);
   if (most < kInfinity) return halves_hold_largest(std::abs(float_of(most) * factor));
-  return halves_hold(reinterpret_cast<const float*>(floats->data()), static_cast<int64_t>(floats->size() / sizeof(float)), factor);
+  const std::shared_ptr<const Bytes> bytes = floats.hold();
+  const std::span<const float> values = floats_in(*bytes);
+  return halves_hold(values.data(), std::ssize(values), factor);
 }
 
 bool halves_hold(const float* values, int64_t count, float factor) {
@@ -126,8 +131,7 @@ bool halves_hold(const float* values, int64_t count, float factor) {
 }
 
 int half_exponent(std::span<const float> values) {
-  uint32_t most = 0;  // magnitudes are in the order of their bits
-  for (const float v : values) most = std::max(most, bits_of(v) & 0x7fffffffU);
+  const uint32_t most = largest_bits(values.data(), std::ssize(values));
   float largest = float_of(most);
   if (most >= kInfinity) {
     largest = 0;

@@ -33,6 +33,6 @@ int half_exponent(std::span<const float> values);
 bool halves_hold(const float* values, int64_t count, float factor = 1);
 // The same of the floats of a constant. What was found is remembered as long as the constant exists, since a compilation asks hundreds of
 // times about the same weights.
-bool halves_hold(const std::shared_ptr<const Bytes>& floats, float factor = 1);
+bool halves_hold(const TensorData& floats, float factor = 1);
 
 }  // namespace tamp::kernels

@@ -14,6 +14,7 @@
 #include "compiler/select/records.h"
 #include "compiler/support/error.h"
 #include "compiler/support/hash.h"
+#include "compiler/support/parallel.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -347,20 +348,34 @@ uint64_t hash_file(const std::string& path) {
   return hash;
 }
 
+// A model's weights may be in files of their own. The next ones are read while some are hashed.
+uint64_t hash_constants(const Graph& graph, uint64_t hash) {
+  std::vector<TensorData> data;
+  std::vector<size_t> costs;
+  for (const Tensor& tensor : graph.tensors) {
+    if (!tensor.data) continue;
+    data.push_back(tensor.data);
+    costs.push_back(tensor.data.size());
+  }
+  std::vector<std::shared_ptr<const Bytes>> held(data.size());
+  make_in_order(
+      costs, kPackingBytes, [&](size_t i) { held[i] = data[i].hold(); },
+      [&](size_t i) {
+        const std::shared_ptr<const Bytes> bytes = std::move(held[i]);
+        hash = hash_bytes(bytes->data(), bytes->size(), hash);
+      });
+  return hash;
+}
+
 }  // namespace
 
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options) {
-  uint64_t content = hash_file(path);
-  // A model's weights may be in files of their own.
-  for (const Tensor& tensor : source.tensors) {
-    if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);
-  }
-  codegen::ModelOrigin origin{content, options.dims, options.ranges, options.batches};
+  codegen::ModelOrigin origin{hash_constants(source, hash_file(path)), options.dims, options.ranges, options.batches};
   for (const auto& [name, value] : options.frozen) {
     origin.frozen.push_back(name);
     const std::string type = name_of(value.dtype) + shape_text(value.shape);
     origin.content = hash_bytes(type.data(), type.size(), origin.content);
-    origin.content = hash_bytes(value.data->data(), value.data->size(), origin.content);
+    origin.content = hash_bytes(value.data->data(), value.data.size(), origin.content);
   }
   origin.batch = options.batch;
   origin.narrow_activations = options.narrow_activations;

@@ -146,7 +146,7 @@ void write_npy(const std::string& path, const ops::Value& value) {
   file << kMagic;
   file.write(version_and_length.data(), version_and_length.size());
   file << text;
-  file.write(reinterpret_cast<const char*>(value.data->data()), static_cast<std::streamsize>(value.data->size()));
+  file.write(reinterpret_cast<const char*>(value.data->data()), static_cast<std::streamsize>(value.data.size()));
   file.close();
   if (!file) throw wrong(path, "cannot be written");
 }

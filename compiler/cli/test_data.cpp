@@ -83,7 +83,7 @@ ops::Value valid_part(const Port& port, const std::vector<ops::Value>& found, si
   for (size_t d = axis + 1; d < value.shape.size(); ++d) inner *= value.shape[d];
   count = std::clamp<int64_t>(count, 0, extent);
   Bytes bytes;
-  const auto size = static_cast<int64_t>(value.data->size());
+  const auto size = static_cast<int64_t>(value.data.size());
   for (int64_t at = 0; at < size && inner > 0; at += extent * inner)
     bytes.insert(bytes.end(), value.data->begin() + at, value.data->begin() + at + count * inner);
   value.shape[axis] = count;

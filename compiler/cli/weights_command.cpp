@@ -184,8 +184,6 @@ void check_place(const Like& like, const std::string& output) {
                   printable(like.folder.folder.string()));
 }
 
-std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 ExitCode write_weights(const WeightsArguments& arguments) {
   const Like like = read_like(arguments.like);
   const CompiledFolder& folder = like.folder;
@@ -199,16 +197,16 @@ ExitCode write_weights(const WeightsArguments& arguments) {
   const CompileOptions options = options_like(like, arguments);
   Graph source;
   const RProgram program = program_like(like, arguments, options, source);
-  const codegen::PackedWeights weights = codegen::pack_weights(program, emitting);
-  if (fmt::format("{:016x}", weights.structure) != like.structure) {
+  const uint64_t structure = codegen::structure_of(program, emitting);
+  if (fmt::format("{:016x}", structure) != like.structure) {
     throw bad_input("{}: does not fit {}: {}; compile it", printable(arguments.model), printable(arguments.like),
                     difference(like, program, emitting));
   }
   if (is_own) {
     emitting.origin = origin_of(arguments.model, source, options);
-    codegen::replace_weights(weights, emitting, arguments.like);
+    codegen::replace_weights(program, structure, emitting, arguments.like);
   } else {
-    replace_file(arguments.output, {view(weights.header), view(weights.data)});
+    replace_file(arguments.output, [&](NewFile& file) { codegen::write_weights(program, structure, file); });
   }
   spdlog::info("wrote {}: {} of weights for {}, structure {}", printable(arguments.output), bytes_text(program.weight_bytes), folder.name,
                like.structure);

@@ -68,7 +68,7 @@ std::vector<ops::TensorType> BatchOperands::types_of(const OpAttrs& attrs, const
       continue;
     }
     const Tensor& tensor = graph_.tensor(id);
-    operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()});
+    operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.in_memory()});
   }
   try {
     return ops::infer(attrs, operands);
@@ -87,7 +87,7 @@ TensorId BatchOperands::emit(OpAttrs attrs, std::vector<TensorId> inputs) {
   return id;
 }
 
-TensorId BatchOperands::add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data) {
+TensorId BatchOperands::add_value(DType dtype, Shape shape, TensorData data) {
   return add_tensor(graph_, {tensor_names_.unique(rop_->name + ".batch", ":"), dtype, std::move(shape), Role::constant, std::move(data)});
 }
 

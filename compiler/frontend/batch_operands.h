@@ -87,7 +87,7 @@ class BatchOperands {
   TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs);
   TensorId emit(ElementwiseOp op, std::vector<TensorId> inputs) { return emit(step(op), std::move(inputs)); }
   static Elementwise step(ElementwiseOp op);
-  TensorId add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data);
+  TensorId add_value(DType dtype, Shape shape, TensorData data);
   void require_table(const Shape& shape, DType dtype) const;                               // before a table is made
   TensorId constant(DType dtype, const Shape& shape, const std::vector<int64_t>& values);  // of i32 or i64
   TensorId constant(DType dtype, int64_t value) { return constant(dtype, Shape{}, {value}); }

@@ -30,6 +30,11 @@ bool fits_f32(const OpAttrs& attrs, DType dtype) {
   return pool && pool->kind == PoolKind::max && (dtype == DType::i8 || dtype == DType::u8);
 }
 
+// Of what is too large to be folded. A product reads the weights that a Transpose turns as they lie (passes/canonicalise.h).
+bool may_be_at_run_time(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::boolean;
+}
+
 }  // namespace
 
 ops::Value Builder::value(TensorId id) const {
@@ -69,7 +74,7 @@ ops::OperandList Builder::operands_of(const Request& request) const {
   ops::OperandList operands;
   for (const TensorId id : request.inputs) {
     if (id.valid())
-      operands.push_back(ops::Operand{{dtype(id), graph.tensor(id).shape}, graph.tensor(id).data.get()});
+      operands.push_back(ops::Operand{{dtype(id), graph.tensor(id).shape}, graph.tensor(id).data.in_memory()});
     else
       operands.push_back(std::nullopt);
   }
@@ -162,7 +167,7 @@ std::vector<TensorId> Builder::emit_all(Request request) {
   if (all_constant && known && may_fold(request, types)) return fold(std::move(request), types);
 
   const auto& [dtype, shape] = types.at(0);
-  if (all_constant && known && request.folds && !is_of_loop(request.attrs) && dtype != DType::f32 && dtype != DType::boolean) {
+  if (all_constant && known && request.folds && !is_of_loop(request.attrs) && !may_be_at_run_time(dtype)) {
     throw bad_input("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)",
                     request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes));
   }

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "compiler/support/files.h"
@@ -109,7 +110,15 @@ void read_fully(int fd, Bytes& bytes, int64_t offset, const std::string& what) {
   }
 }
 
-void check_file(int fd, const Reference& reference, int64_t expected_bytes, const std::string& what) {
+// What a file of the same contents has in common with itself.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  int64_t bytes = 0, seconds = 0, nanoseconds = 0;
+  bool operator==(const Identity&) const = default;
+};
+
+Identity check_file(int fd, const Reference& reference, int64_t expected_bytes, const std::string& what) {
   struct stat info = {};
   if (fstat(fd, &info) != 0) throw bad_input("{}: {}", what, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) throw bad_input("{}: not a regular file", what);
@@ -121,30 +130,56 @@ void check_file(int fd, const Reference& reference, int64_t expected_bytes, cons
     throw bad_input("{}: {} bytes are given, the tensor's shape and type need {}", what, length, expected_bytes);
   if (length > available)
     throw bad_input("{}: {} bytes from offset {} end beyond its {} bytes", what, length, reference.offset, info.st_size);
+  return {info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
 }
+
+// A range of a file, which is opened for each reading: a model may have more files than a process may have open.
+class ExternalRange {
+ public:
+  ExternalRange(Reference reference, std::string folder, int64_t bytes, std::string where)
+      : reference_(std::move(reference)),
+        components_(components_of(reference_.location, where)),
+        folder_(std::move(folder)),
+        bytes_(bytes),
+        where_(std::move(where)),
+        what_(fmt::format("{}: external data file '{}'", where_, printable(reference_.location))),
+        identity_(check_file(opened().fd, reference_, bytes_, what_)) {}
+
+  Bytes read() const {
+    const FileDescriptor file = opened();
+    if (check_file(file.fd, reference_, bytes_, what_) != identity_) throw bad_input("{}: was changed while the model was read", what_);
+    Bytes bytes = zero_bytes(static_cast<size_t>(bytes_));
+    read_fully(file.fd, bytes, reference_.offset, what_);
+    return bytes;
+  }
+
+ private:
+  FileDescriptor opened() const {
+    const FileDescriptor base(open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (base.fd < 0) throw bad_input("{}: cannot open the model's folder: {}", where_, std::strerror(errno));
+    const int fd = open_beneath(base.fd, components_);
+    if (fd >= 0) return FileDescriptor(fd);
+    const int error = errno;
+    const bool link = error == ELOOP || error == EXDEV;
+    throw bad_input("{}: {}", what_, link ? "a symbolic link is on its path, which is refused" : std::strerror(error));
+  }
+
+  Reference reference_;
+  std::vector<std::string> components_;
+  std::string folder_;
+  int64_t bytes_;
+  std::string where_, what_;
+  Identity identity_;
+};
 
 }  // namespace
 
-Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, bool read,
-                         const std::string& where) {
-  const Reference reference = parse_reference(tensor, where);
-  const std::vector<std::string> components = components_of(reference.location, where);
-  const std::string what = fmt::format("{}: external data file '{}'", where, printable(reference.location));
-
-  const FileDescriptor base(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (base.fd < 0) throw bad_input("{}: cannot open the model's folder: {}", where, std::strerror(errno));
-  const FileDescriptor file(open_beneath(base.fd, components));
-  if (file.fd < 0) {
-    const int error = errno;
-    const bool link = error == ELOOP || error == EXDEV;
-    throw bad_input("{}: {}", what, link ? "a symbolic link is on its path, which is refused" : std::strerror(error));
-  }
-  check_file(file.fd, reference, expected_bytes, what);
-  Bytes bytes;
-  if (!read) return bytes;
-  bytes.resize(static_cast<size_t>(expected_bytes));
-  read_fully(file.fd, bytes, reference.offset, what);
-  return bytes;
+TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Reading reading,
+                              const std::string& where) {
+  ExternalRange range(parse_reference(tensor, where), folder, expected_bytes, where);
+  if (reading == Reading::none) return {};
+  if (reading == Reading::at_once) return std::make_shared<const Bytes>(range.read());
+  return TensorData::made_by(static_cast<size_t>(expected_bytes), [range = std::move(range)] { return range.read(); });
 }
 
 }  // namespace tamp::frontend

@@ -12,9 +12,11 @@ class TensorProto;
 
 namespace tamp::frontend {
 
-// The `expected_bytes` of `tensor`, whose data_location is EXTERNAL, from a file in `folder`. With read = false the file,
-// its kind and its length are checked, and nothing is returned. Every Error begins with `where`.
-Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, bool read,
-                         const std::string& where);
+// The `expected_bytes` of `tensor`, whose data_location is EXTERNAL, from a file in `folder`. The file, its kind and its length are checked
+// at once. With `when_asked` large data are read by those who ask for them, if the file is still the same then. Every Error begins with
+// `where`.
+enum class Reading { none, when_asked, at_once };
+TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Reading reading,
+                              const std::string& where);
 
 }  // namespace tamp::frontend

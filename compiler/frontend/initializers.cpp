@@ -197,18 +197,18 @@ ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, co
   const int64_t bytes_needed = *count * bytes_of(value.dtype);
   if (tensor.has_segment()) throw unsupported("{}: is stored in segments", where);
 
-  Bytes bytes;
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     if (tensor.has_raw_data() || fields_of(tensor).filled() > 0)
       throw bad_input("{}: values both inside the model and in an external file", where);
     const bool read = source.load_weights || bytes_needed <= kSmallBytes;
-    bytes = read_external_data(tensor, source.folder, bytes_needed, read, where);
+    // Only numbers in floats are large; types of results depend on others.
+    const Reading reading = is_float(value.dtype) ? Reading::when_asked : Reading::at_once;
+    value.data = read_external_data(tensor, source.folder, bytes_needed, read ? reading : Reading::none, where);
     if (!read) return value;
   } else {
-    bytes = inline_bytes(tensor, value.dtype, *count, where);
+    value.data = std::make_shared<const Bytes>(inline_bytes(tensor, value.dtype, *count, where));
   }
-  if (value.dtype == DType::boolean) check_bools(bytes, where);
-  value.data = std::make_shared<const Bytes>(std::move(bytes));
+  if (value.dtype == DType::boolean) check_bools(*value.data, where);
   return value;
 }
 

@@ -70,7 +70,7 @@ TensorId LengthOperands::emit(OpAttrs attrs, std::vector<TensorId> inputs) {
     operands.emplace_back();
     if (!id.valid()) continue;
     const Tensor& tensor = graph_.tensor(id);
-    operands.back() = ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()};
+    operands.back() = ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.in_memory()};
   }
   const std::vector<ops::TensorType> types = ops::infer(attrs, operands);
   const std::string name = unique(fmt::format("{}.length", rop_ != nullptr ? rop_->name : "input"));

@@ -39,7 +39,7 @@ void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names)
 }
 
 // What was read of external files, by what names it in the model.
-using Ranges = std::map<std::string, std::shared_ptr<const Bytes>>;
+using Ranges = std::map<std::string, TensorData>;
 
 class Reader {
  public:
@@ -154,7 +154,7 @@ class Reader {
     range.clear_name();
     range.clear_doc_string();
     range.clear_dims();
-    std::shared_ptr<const Bytes>& bytes = ranges_[range.SerializeAsString()];
+    TensorData& bytes = ranges_[range.SerializeAsString()];
     if (!bytes) bytes = read_tensor(proto, source_, where).data;
     value.data = bytes;  // of the right length: that was checked
     return value;

@@ -161,6 +161,26 @@ Graph sort_topologically(Graph graph) {
   return graph;
 }
 
+void forget_data(const Graph& graph) {
+  for (const Tensor& tensor : graph.tensors) tensor.data.forget();
+}
+
+void ConstantReads::expect(const Graph& graph, const ROperator& rop) {
+  for (const TensorId id : reads_of(rop)) ++left_[graph.tensor(id).data];
+}
+
+void ConstantReads::end(const Graph& graph, const ROperator& rop) {
+  for (const TensorId id : reads_of(rop)) {
+    if (--left_.at(graph.tensor(id).data) == 0) graph.tensor(id).data.forget();
+  }
+}
+
+size_t constant_bytes(const Graph& graph, const ROperator& rop) {
+  size_t bytes = 0;
+  for (const TensorId id : reads_of(rop)) bytes += graph.tensor(id).data ? graph.tensor(id).data.size() : 0;
+  return bytes;
+}
+
 void verify(const Graph& graph) {
   const auto in_range = [&](TensorId id) { return id.valid() && id.index() < graph.tensors.size(); };
   std::vector<bool> computed(graph.tensors.size(), false), made(graph.tensors.size(), false);
@@ -177,7 +197,7 @@ void verify(const Graph& graph) {
     TAMP_CHECK((tensor.role == Role::constant) == (tensor.data != nullptr), "data and role of '" + tensor.name + "' disagree");
     if (tensor.data) {
       const auto want = static_cast<size_t>(element_count(tensor.shape) * bytes_of(tensor.dtype));
-      TAMP_CHECK(tensor.data->size() == want, "size of constant '" + tensor.name + "'");
+      TAMP_CHECK(tensor.data.size() == want, "size of constant '" + tensor.name + "'");
     }
     made[i] = tensor.role == Role::constant || is_view;
   }

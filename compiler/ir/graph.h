@@ -2,6 +2,7 @@
 // Ids are indices. A pass takes a Graph by value and returns one.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,20 @@ Graph remove_dead(Graph graph);
 
 // Drops results of recurrent rOperators that nothing but links of their cells reads: they need not be stored. Drops what is dead then.
 Graph drop_unread_results(Graph graph);
+
+// Frees the bytes of constants that can be made again. No thread may read them meanwhile.
+void forget_data(const Graph& graph);
+
+// Frees bytes of constants behind the last of some rOperators that read them.
+class ConstantReads {
+ public:
+  void expect(const Graph& graph, const ROperator& rop);
+  void end(const Graph& graph, const ROperator& rop);
+
+ private:
+  std::map<TensorData, int64_t> left_;
+};
+size_t constant_bytes(const Graph& graph, const ROperator& rop);  // of all constants that it reads
 
 // Puts rops back into topological order (stable). TAMP_CHECK on a cycle.
 Graph sort_topologically(Graph graph);

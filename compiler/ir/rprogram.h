@@ -64,6 +64,9 @@ struct WeightBlob {
   int64_t offset = 0, bytes = 0;
 };
 
+// What packing weights may take in memory, unless one blob needs more.
+inline constexpr size_t kPackingBytes = size_t{6} << 30;
+
 // Graph execution: all rTasks of one phase as a kernel of its own.
 struct PhaseLaunch {
   ROperatorId rop;

@@ -14,6 +14,7 @@
 
 #include "compiler/ir/dtype.h"
 #include "compiler/ir/length.h"
+#include "compiler/ir/tensor_data.h"
 #include "compiler/support/strong_id.h"
 
 namespace tamp {
@@ -21,7 +22,6 @@ namespace tamp {
 using Shape = std::vector<int64_t>;
 using TensorId = StrongId<struct TensorTag>;
 using BufferId = StrongId<struct BufferTag>;
-using Bytes = std::vector<std::byte>;
 
 enum class Role : uint8_t { input, constant, activation };
 
@@ -37,7 +37,7 @@ struct Tensor {
   DType dtype = DType::f32;
   Shape shape;
   Role role = Role::activation;
-  std::shared_ptr<const Bytes> data = nullptr;  // role constant: row-major little-endian values; null otherwise
+  TensorData data = {};  // role constant: row-major little-endian values; none otherwise
   Placement place = {};
   LengthAxes ends = {};  // behind these nothing of it is needed (passes/place/mark_ends.h)
 };

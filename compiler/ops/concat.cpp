@@ -32,7 +32,7 @@ std::vector<Value> evaluate(const Concat& op, const Call& call) {
   bytes.reserve(output_bytes(call));
   for (int64_t o = 0; o < outer; ++o) {
     for (size_t i = 0; i < call.rop.inputs.size(); ++i) {
-      const int64_t row = static_cast<int64_t>(call.input(i).data->size()) / outer;
+      const int64_t row = static_cast<int64_t>(call.input(i).data.size()) / outer;
       const std::byte* from = call.input(i).data->data() + o * row;
       bytes.insert(bytes.end(), from, from + row);
     }

@@ -16,7 +16,7 @@ void check_value(const Graph& graph, TensorId id, const Value& value) {
   TAMP_CHECK(value.dtype == tensor.dtype, name + " is " + name_of(value.dtype) + ", the tensor is " + name_of(tensor.dtype));
   TAMP_CHECK(value.shape == tensor.shape, name + " is " + shape_text(value.shape) + ", the tensor is " + shape_text(tensor.shape));
   const int64_t bytes = element_count(value.shape) * bytes_of(value.dtype);
-  TAMP_CHECK(static_cast<int64_t>(value.data->size()) == bytes, name + " has the wrong number of bytes");
+  TAMP_CHECK(static_cast<int64_t>(value.data.size()) == bytes, name + " has the wrong number of bytes");
 }
 
 void check_input(const Tensor& tensor, const Value& value) {
@@ -25,7 +25,7 @@ void check_input(const Tensor& tensor, const Value& value) {
     throw bad_input("{} has element type {}, expected {}", name, name_of(value.dtype), name_of(tensor.dtype));
   if (value.shape != tensor.shape) throw bad_input("{} has shape {}, expected {}", name, shape_text(value.shape), shape_text(tensor.shape));
   const int64_t bytes = element_count(tensor.shape) * bytes_of(tensor.dtype);
-  if (!value.data || static_cast<int64_t>(value.data->size()) != bytes)
+  if (!value.data || static_cast<int64_t>(value.data.size()) != bytes)
     throw bad_input("{} does not hold the {} bytes of its shape", name, bytes);
 }
 

@@ -58,7 +58,7 @@ OperandList operands_of(const Graph& graph, const ROperator& rop) {
   OperandList operands;
   for (const TensorId id : rop.inputs) {
     if (id.valid())
-      operands.push_back(Operand{{graph.tensor(id).dtype, graph.tensor(id).shape}, graph.tensor(id).data.get()});
+      operands.push_back(Operand{{graph.tensor(id).dtype, graph.tensor(id).shape}, graph.tensor(id).data.in_memory()});
     else
       operands.push_back(std::nullopt);
   }

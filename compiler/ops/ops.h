@@ -16,7 +16,7 @@ namespace tamp::ops {
 struct Value {
   DType dtype = DType::f32;
   Shape shape;
-  std::shared_ptr<const Bytes> data;
+  TensorData data;
 };
 
 // The numbers as they lie in memory.

@@ -84,6 +84,24 @@ ROperator make_copy(std::string name, TensorId from, TensorId to) {
   return make_elementwise(std::move(name), {{ElementwiseOp::identity, {0}}}, {from}, to);
 }
 
+TensorId add_scaled(Graph& graph, std::string name, const Tensor& constant, std::vector<float> factors, bool by_columns) {
+  TAMP_CHECK(constant.data != nullptr && constant.dtype == DType::f32, "'" + constant.name + "' is not an f32 constant");
+  const size_t count = constant.data.size() / sizeof(float), rows = factors.empty() ? 0
+                                                                    : by_columns    ? count / factors.size()
+                                                                                    : factors.size();
+  TAMP_CHECK(rows == 0 || count % factors.size() == 0, "factors of '" + constant.name + "'");
+  const auto scale = [from = constant.data, factors = std::move(factors), by_columns, rows, length = rows == 0 ? 0 : count / rows] {
+    Bytes bytes = *from.hold();
+    auto* const values = reinterpret_cast<float*>(bytes.data());
+    const float* const by = factors.data();
+    for (size_t row = 0; row < rows; ++row) {
+      for (size_t i = 0; i < length; ++i) values[row * length + i] *= by[by_columns ? i : row];
+    }
+    return bytes;
+  };
+  return add_tensor(graph, {std::move(name), DType::f32, constant.shape, Role::constant, TensorData::made_by(constant.data.size(), scale)});
+}
+
 std::vector<float> broadcast_values(const Tensor& constant, const Shape& to) {
   const float* values = f32_data(constant);
   const std::vector<int64_t> strides = repeated_strides(constant.shape, to);

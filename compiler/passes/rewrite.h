@@ -33,6 +33,10 @@ std::vector<int64_t> swapped(size_t rank, size_t first);
 ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output);
 ROperator make_copy(std::string name, TensorId from, TensorId to);  // one step `identity`
 
+// An f32 constant with the values of another, of which row i is multiplied by factors[i], or with `by_columns` column i. A row is as long
+// as the dimensions behind the first. The values are made when they are read: weights may be large.
+TensorId add_scaled(Graph& graph, std::string name, const Tensor& constant, std::vector<float> factors, bool by_columns);
+
 // Values of an f32 constant repeated to `to`, which it broadcasts to.
 std::vector<float> broadcast_values(const Tensor& constant, const Shape& to);
 

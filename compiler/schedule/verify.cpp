@@ -134,7 +134,7 @@ void verify_ids_of_weights(const RProgram& program, Violations& violations) {
     const bool is_constant = in_range(blob.constant.value, program.graph.tensors.size()) && !blob.rop.valid() &&
                              program.graph.tensor(blob.constant).data != nullptr;
     if (!is_packed && !is_constant) violations.add(fmt::format("weights '{}' are of nothing that exists", printable(blob.name)));
-    if (is_constant && blob.bytes != static_cast<int64_t>(program.graph.tensor(blob.constant).data->size()))
+    if (is_constant && blob.bytes != static_cast<int64_t>(program.graph.tensor(blob.constant).data.size()))
       violations.add(fmt::format("weights '{}' have {} bytes, their constant has others", printable(blob.name), blob.bytes));
     if (!known.emplace(blob.constant, blob.rop, blob.phase).second)
       violations.add(fmt::format("weights '{}' are there twice", printable(blob.name)));

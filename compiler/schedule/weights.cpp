@@ -1,13 +1,14 @@
 // The list of what NAME.weights holds. codegen writes the bytes; here the bytes only decide which blobs are equal. Unrolled recurrent
 // networks use one matrix in a hundred rOperators, which must not become a hundred copies.
-#include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/large_bytes.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
 #include "compiler/support/parallel.h"
@@ -36,32 +37,22 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
   }
 }
 
-std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+// Tells bytes apart, by their number and a hash. codegen compares the bytes when it writes them.
+using Print = std::pair<size_t, size_t>;
 
-// Gives every blob its offset; equal blobs get the same.
-struct WeightsFile {
-  int64_t file_bytes = 0;
-  std::map<size_t, std::vector<std::pair<std::shared_ptr<const Bytes>, int64_t>>> by_hash{};
+Print print_of(const Bytes& bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return {bytes.size(), std::hash<std::string_view>{}(text)};
+}
 
-  void append(RProgram& program, WeightBlob blob, std::shared_ptr<const Bytes> bytes) {
-    blob.bytes = static_cast<int64_t>(bytes->size());
-    auto& equals = by_hash[std::hash<std::string_view>{}(view(*bytes))];
-    for (const auto& [known, offset] : equals) {
-      if (view(*known) != view(*bytes)) continue;
-      blob.offset = offset;
-      program.weights.push_back(std::move(blob));
-      return;
-    }
-    blob.offset = (file_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    file_bytes = blob.offset + blob.bytes;
-    equals.emplace_back(std::move(bytes), blob.offset);
-    program.weights.push_back(std::move(blob));
-  }
+// A blob without its place, in the order of the file.
+struct Unplaced {
+  RProgram* program;
+  WeightBlob blob;
 };
 
-void list_weights_of(RProgram& program, const select::Families& families, WeightsFile& file) {
+void add_constants(RProgram& program, std::vector<Unplaced>& parts) {
   const Graph& graph = program.graph;
-  program.weights.clear();
   std::set<TensorId> listed;
   for (const RKernel& rkernel : program.rkernels) {
     std::vector<TensorId> constants;
@@ -72,38 +63,78 @@ void list_weights_of(RProgram& program, const select::Families& families, Weight
       if (!listed.insert(data).second) continue;
       const Tensor& tensor = graph.tensor(data);
       TAMP_CHECK(tensor.data != nullptr, "constant '" + tensor.name + "' has no data");
-      file.append(program, {tensor.name, data, {}, 0, 0, 0}, tensor.data);
+      parts.push_back({&program, {tensor.name, data, {}, 0, 0, 0}});
     }
   }
-  std::vector<WeightBlob> blobs;
+}
+
+void add_packed(RProgram& program, std::vector<Unplaced>& parts) {
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
-    for (size_t p = 0; p < rkernel.phases.size(); ++p)
-      blobs.push_back(
-          {graph.rops[i].name + " packed " + rkernel.name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, 0});
-  }
-  // Reads some blobs at a time: where many are equal, few are kept in memory.
-  const size_t some = 2 * processor_count();
-  std::vector<std::shared_ptr<const Bytes>> packed(some);
-  for (size_t begin = 0; begin < blobs.size(); begin += some) {
-    const size_t count = std::min(some, blobs.size() - begin);
-    in_parallel(count, processor_count(), [&](size_t k) {
-      const WeightBlob& blob = blobs[begin + k];
-      const RKernel& rkernel = program.rkernels[blob.rop.index()];
-      packed[k] = std::make_shared<const Bytes>(select::family_of(families, rkernel).pack(graph, graph.rop(blob.rop), rkernel, blob.phase));
-    });
-    for (size_t k = 0; k < count; ++k) {
-      if (!packed[k]->empty()) file.append(program, std::move(blobs[begin + k]), std::move(packed[k]));
+    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+      const ROperatorId rop(static_cast<int64_t>(i));
+      parts.push_back({&program, {program.graph.rop(rop).name + " packed " + rkernel.name, {}, rop, static_cast<int32_t>(p), 0, 0}});
     }
   }
+}
+
+Print print_of(const Unplaced& part, const select::Families& families) {
+  const Graph& graph = part.program->graph;
+  if (part.blob.constant.valid()) return print_of(*graph.tensor(part.blob.constant).data.hold());
+  const RKernel& rkernel = part.program->rkernels[part.blob.rop.index()];
+  return print_of(*hold_large(select::family_of(families, rkernel).pack(graph, graph.rop(part.blob.rop), rkernel, part.blob.phase)));
+}
+
+// What the bytes take in memory, and those that they are made of.
+size_t cost_of(const Unplaced& part) {
+  const Graph& graph = part.program->graph;
+  if (part.blob.constant.valid()) return graph.tensor(part.blob.constant).data.size();
+  return 2 * constant_bytes(graph, graph.rop(part.blob.rop));
 }
 
 }  // namespace
 
 void list_weights(const std::vector<RProgram*>& programs, const select::Families& families) {
-  WeightsFile file;
-  for (RProgram* program : programs) list_weights_of(*program, families, file);
-  for (RProgram* program : programs) program->weight_bytes = file.file_bytes;
+  std::vector<Unplaced> parts;
+  for (RProgram* program : programs) {
+    program->weights.clear();
+    add_constants(*program, parts);
+    add_packed(*program, parts);
+  }
+  std::vector<size_t> costs;
+  ConstantReads reads;
+  for (const Unplaced& part : parts) {
+    costs.push_back(cost_of(part));
+    if (part.blob.rop.valid()) reads.expect(part.program->graph, part.program->graph.rop(part.blob.rop));
+  }
+  std::vector<Print> prints(parts.size());
+  std::map<Print, int64_t> offsets;
+  int64_t file_bytes = 0;
+  const auto place = [&](WeightBlob& blob, const Print& print) {
+    blob.bytes = static_cast<int64_t>(print.first);
+    const auto [found, is_new] = offsets.emplace(print, (file_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
+    blob.offset = found->second;
+    if (is_new) file_bytes = blob.offset + blob.bytes;
+  };
+  std::mutex mutex;
+  make_in_order(
+      costs, kPackingBytes,
+      [&](size_t i) {
+        const auto& [program, blob] = parts[i];
+        prints[i] = print_of(parts[i], families);
+        const std::scoped_lock lock(mutex);
+        if (blob.rop.valid()) reads.end(program->graph, program->graph.rop(blob.rop));
+      },
+      [&](size_t i) {
+        const auto& [program, blob] = parts[i];
+        if (blob.rop.valid() && prints[i].first == 0) return;
+        place(parts[i].blob, prints[i]);
+        program->weights.push_back(blob);
+      });
+  for (RProgram* program : programs) {
+    program->weight_bytes = file_bytes;
+    forget_data(program->graph);
+  }
 }
 
 }  // namespace tamp::schedule

@@ -47,7 +47,7 @@ constexpr double kFlopsPerUs = 1e6;  // of one TFLOP/s
 Machine machine_for(const Graph& graph, const ShapedVDevice& vdevice, Precision precision) {
   double bytes = 0;
   for (const Tensor& tensor : graph.tensors) {
-    if (tensor.data) bytes += static_cast<double>(tensor.data->size());
+    if (tensor.data) bytes += static_cast<double>(tensor.data.size());
   }
   return {vdevice, precision, bytes <= vdevice.l2_bytes};
 }

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "compiler/support/interrupt.h"
@@ -62,19 +62,45 @@ std::string why_not_writable(const fs::path& path) {
   return fmt::format("{}: {}", printable(at.string()), std::strerror(errno));
 }
 
-void replace_file(const fs::path& path, std::string_view text) { replace_file(path, std::vector{text}); }
+NewFile::NewFile(const fs::path& path, const fs::path& name) : name_(printable(name.string())) {
+  const Uninterrupted whole;
+  file_ = std::make_unique<FileDescriptor>(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file_->fd < 0) throw bad_input("{}: cannot be written: {}", name_, std::strerror(errno));
+}
 
-void replace_file(const fs::path& path, const std::vector<std::string_view>& parts) {
+void NewFile::append(std::string_view text) {
+  overwrite(text, bytes_);
+  bytes_ += static_cast<int64_t>(text.size());
+}
+
+void NewFile::overwrite(std::string_view text, int64_t at) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(file_->fd, text.data(), text.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw bad_input("{}: writing failed: {}", name_, std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(written));
+    at += written;
+  }
+}
+
+void NewFile::close() {
+  if (::close(std::exchange(file_->fd, -1)) != 0) throw bad_input("{}: writing failed: {}", name_, std::strerror(errno));
+}
+
+void replace_file(const fs::path& path, std::string_view text) {
+  replace_file(path, [&](NewFile& file) { file.append(text); });
+}
+
+void replace_file(const fs::path& path, const std::function<void(NewFile&)>& write) {
   std::error_code failure;
   const fs::path target = fs::weakly_canonical(fs::absolute(path), failure);  // what a link names
   if (!failure) fs::create_directories(target.parent_path(), failure);
   if (failure) throw bad_input("{}: cannot be written: {}", printable(path.string()), failure.message());
   const ScratchFolder scratch(target.parent_path(), ".tamp-");
-  const Uninterrupted whole;
-  std::ofstream file(scratch.path() / "file", std::ios::binary);
-  for (const std::string_view text : parts) file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  NewFile file(scratch.path() / "file", path);
+  write(file);
   file.close();
-  if (!file) throw bad_input("{}: writing failed (disk full?)", printable(path.string()));
+  const Uninterrupted whole;
   fs::rename(scratch.path() / "file", target, failure);
   if (failure) throw bad_input("{}: cannot be written: {}", printable(path.string()), failure.message());
 }

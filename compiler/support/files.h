@@ -1,10 +1,12 @@
 // Files and folders: scratch ones, open ones, and whether a place can be written to.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tamp {
 
@@ -45,8 +47,22 @@ std::filesystem::path nearest_existing(const std::filesystem::path& path);
 // Why a folder `path` could not be made or written into; empty if it could. Changes nothing.
 std::string why_not_writable(const std::filesystem::path& path);
 
+// A file that is being written, and was not there before. Every Error (bad input) begins with `name`.
+class NewFile {
+ public:
+  NewFile(const std::filesystem::path& path, const std::filesystem::path& name);
+  void append(std::string_view text);
+  void overwrite(std::string_view text, int64_t at);  // what was appended
+  void close();                                       // some errors show only here
+
+ private:
+  std::string name_;
+  std::unique_ptr<FileDescriptor> file_;
+  int64_t bytes_ = 0;
+};
+
 // Writes a file whole or not at all; what stood there stays until then. Error (bad input) names the file.
 void replace_file(const std::filesystem::path& path, std::string_view text);
-void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& parts);  // one behind the other
+void replace_file(const std::filesystem::path& path, const std::function<void(NewFile&)>& write);
 
 }  // namespace tamp

@@ -138,16 +138,26 @@ int64_t place_of(int64_t k, const Config& c) {
   return step * c.step_k() + lane * (c.step_k() / kLanes) + four * kLaneK + in_step % kLaneK;
 }
 
+// Puts numbers where they belong. Neighbours that a lane reads at once are neighbours there, too.
+template <class Number>
+void put_column(const Number* column, const std::vector<int64_t>& places, std::byte* to) {
+  const int64_t* const place = places.data();
+  const int64_t all = std::ssize(places), in_fours = all / kLaneK * kLaneK, bytes = sizeof(Number);
+  for (int64_t k = 0; k < in_fours; k += kLaneK) std::memcpy(to + place[k] * bytes, column + k, kLaneK * sizeof(Number));
+  for (int64_t k = in_fours; k < all; ++k) std::memcpy(to + place[k] * bytes, column + k, sizeof(Number));
+}
+
 // Writes one column to `to` and returns its scale; weight number k has place places[k].
-float pack_column(const std::vector<float>& column, bool narrow, const std::vector<int64_t>& places, std::byte* to) {
+float pack_column(std::span<const float> column, bool narrow, const std::vector<int64_t>& places, std::vector<uint16_t>& halves,
+                  std::byte* to) {
   if (!narrow) {
-    for (size_t k = 0; k < column.size(); ++k) std::memcpy(to + places[k] * 4, &column[k], 4);
+    put_column(column.data(), places, to);
     return 1;
   }
   const int exponent = half_exponent(column);
-  std::vector<uint16_t> halves(column.size());
-  halves_of(column.data(), static_cast<int64_t>(column.size()), std::ldexp(1.0F, -exponent), halves.data());
-  for (size_t k = 0; k < halves.size(); ++k) std::memcpy(to + places[k] * 2, &halves[k], 2);
+  halves.resize(column.size());
+  halves_of(column.data(), std::ssize(column), std::ldexp(1.0F, -exponent), halves.data());
+  put_column(halves.data(), places, to);
   return std::ldexp(1.0F, exponent);
 }
 
@@ -157,17 +167,18 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Config c = config_of(rkernel);
   const Blocks b = blocks_of(p, c);
   const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>(static_cast<size_t>(p.channels), 0.0F);
-  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * sizeof(Column));
+  Bytes bytes = zero_bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * sizeof(Column));
   const float* const data = f32_data(graph.tensor(p.weights));
   auto* const columns = reinterpret_cast<Column*>(bytes.data() + ring_bytes(p, c));
-  std::vector<float> weights(static_cast<size_t>(p.k()));
+  WeightColumns all_weights(data, p);
+  std::vector<uint16_t> halves;
   std::vector<int64_t> places;  // of a block's first column
   for (int64_t k = 0; k < p.k(); ++k) places.push_back(k / c.chunk_k * b.block_n * c.chunk_k + place_of(k % c.chunk_k, c));
   for (int64_t n = 0; n < p.channels; ++n) {
-    WeightRow(data, p, 0, n, 0).copy(weights);  // there is one tap
+    const std::span<float> weights = all_weights.column(n);
     const int64_t first = (n / b.block_n * b.chunks * b.block_n + n % b.block_n) * c.chunk_k;
     const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
-    columns[n].scale = pack_column(weights, c.narrow, places, bytes.data() + first * c.weight_bytes());
+    columns[n].scale = pack_column(weights, c.narrow, places, halves, bytes.data() + first * c.weight_bytes());
     columns[n].bias = bias[static_cast<size_t>(n)] + shifted;
   }
   return bytes;

@@ -106,11 +106,11 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
   const StepsOfRows of = *steps_of_rows(rop);
   const float *const scale = f32_data_or_null(graph, of.scale()), *const shift = f32_data_or_null(graph, of.shift());
+  float* const weights = column.data();
+  const size_t count = column.size();
   double shifted = 0;
-  for (size_t k = 0; k < column.size(); ++k) {
-    if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];
-    if (scale != nullptr) column[k] *= scale[k];
-  }
+  for (size_t k = 0; shift != nullptr && k < count; ++k) shifted += static_cast<double>(shift[k]) * weights[k];
+  for (size_t k = 0; scale != nullptr && k < count; ++k) weights[k] *= scale[k];
   return static_cast<float>(shifted);
 }
 

@@ -102,12 +102,12 @@ Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const
   const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>(static_cast<size_t>(p.channels), 0.0F);
   const float* const data = f32_data(graph.tensor(p.weights));
   const int64_t group_bytes = tile.pieces * tile.chunk_bytes();
-  Bytes bytes(static_cast<size_t>(tile.rtasks() * tile.groups * group_bytes));
-  std::vector<float> column(static_cast<size_t>(tile.packed_k())), info(static_cast<size_t>(tile.info()));  // zeros behind k
-  std::vector<uint16_t> halves(column.size());
-  const std::span<float> weights(column.data(), static_cast<size_t>(tile.k));
+  Bytes bytes = zero_bytes(static_cast<size_t>(tile.rtasks() * tile.groups * group_bytes));
+  std::vector<float> info(static_cast<size_t>(tile.info()));
+  std::vector<uint16_t> halves(static_cast<size_t>(tile.packed_k()));  // zeros behind k
+  WeightColumns columns(data, p);
   for (int64_t n = 0; n < p.channels; ++n) {
-    WeightRow(data, p, 0, n, 0).copy(weights);  // there is one tap
+    const std::span<float> weights = columns.column(n);
     const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
     std::fill(info.begin(), info.end(), 0.0F);
     info[0] = 1;
@@ -120,13 +120,13 @@ Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const
       halves_of(weights.data(), tile.k, std::ldexp(1.0F, -exponent), halves.data());
       put_column(halves, tile, in_group, group);
     } else {
-      std::memcpy(group + in_group * column_bytes, column.data(), static_cast<size_t>(column_bytes));
+      std::memcpy(group + in_group * column_bytes, weights.data(), weights.size_bytes());
     }
     if (tile.centred) {  // sums of what the GPU multiplies with
       for (int64_t k = 0; k < tile.k; ++k) {
         const auto at = static_cast<size_t>(k);
         info[static_cast<size_t>(rk::kGemvRowSums + k / kBlock % rk::kComputeWarps)] +=
-            tile.narrow ? float_of_half(halves[at]) : column[at];
+            tile.narrow ? float_of_half(halves[at]) : weights[at];
       }
     }
     std::byte* const last = group + (tile.pieces - 1) * tile.chunk_bytes() + tile.columns * tile.chunk_k() * tile.weight_bytes();

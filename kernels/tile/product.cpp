@@ -206,12 +206,34 @@ WeightRow::WeightRow(const float* data, const Product& p, int64_t group, int64_t
 }
 
 void WeightRow::copy(std::span<float> to) const {
-  if (first_ == nullptr || static_cast<int64_t>(to.size()) > channels_) {
-    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = (*this)[static_cast<int64_t>(channel)];
+  float* const into = to.data();
+  const int64_t count = std::ssize(to);
+  if (first_ == nullptr || count > channels_) {
+    for (int64_t channel = 0; channel < count; ++channel) into[channel] = (*this)[channel];
   } else if (stride_ == 1) {
-    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = alpha_ * first_[channel];
+    for (int64_t channel = 0; channel < count; ++channel) into[channel] = alpha_ * first_[channel];
   } else {
-    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = alpha_ * first_[static_cast<int64_t>(channel) * stride_];
+    for (int64_t channel = 0; channel < count; ++channel) into[channel] = alpha_ * first_[channel * stride_];
+  }
+}
+
+std::span<float> WeightColumns::column(int64_t n) {
+  if (n % kTogether == 0) read(n, std::min(kTogether, product_.channels - n));
+  return {some_.data() + n % kTogether * line(), static_cast<size_t>(product_.k())};
+}
+
+void WeightColumns::read(int64_t first, int64_t count) {
+  const int64_t k = product_.k(), lines = line(), step = product_.weight_stride_n, stride = product_.weight_stride_channel;
+  some_.resize(static_cast<size_t>(count * lines));
+  float* const to = some_.data();
+  if (product_.pairs || step >= stride) {
+    for (int64_t n = 0; n < count; ++n) WeightRow(data_, product_, 0, first + n, 0).copy({to + n * lines, static_cast<size_t>(k)});
+    return;
+  }
+  const float alpha = product_.alpha;
+  for (int64_t i = 0; i < k; ++i) {
+    const float* const from = data_ + first * step + i * stride;
+    for (int64_t n = 0; n < count; ++n) to[n * lines + i] = alpha * from[n * step];
   }
 }
 

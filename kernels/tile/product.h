@@ -81,6 +81,24 @@ class WeightRow {
   float alpha_ = 1;
 };
 float weight_at(const float* data, const Product& product, int64_t group, int64_t n, int64_t k);
+// The weights by output channel of a product with one tap and one group. Some channels are read at once, since those of one k may lie
+// beside each other in memory.
+class WeightColumns {
+ public:
+  WeightColumns(const float* data, const Product& product) : data_(data), product_(product) {}
+  // Of channel n, to be asked for from 0 on in order. Good, and free to be changed, until the next is asked for.
+  std::span<float> column(int64_t n);
+
+ private:
+  static constexpr int64_t kTogether = 32;
+  // From one channel to the next. A power of two would bring them all to the same few lines of a cache.
+  int64_t line() const { return product_.k() + 16; }
+  void read(int64_t first, int64_t count);
+
+  const float* data_;
+  const Product& product_;
+  std::vector<float> some_;
+};
 
 bool has_bias(const Product& product);
 std::vector<float> bias_of(const Graph& graph, const Product& product);  // groups * channels values

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Time, memory and stack of `tamp compile` by the size of the network: networks of test/bench/compile_scale.py at two sizes, n and 4 n.
 What is compared are seconds of the processor, of which 4 n may take 8 times as many as n: n log n stays far below, n squared far above."""
+import os
 import sys
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -58,6 +60,34 @@ def test_memory_does_not_grow_with_elements(tamp):
     onnx.save(one_step((1 << 31) - 1), model)
     seconds, megabytes, message = scale.compile_once([tamp.program, "compile", str(model), "-o", str(tamp.folder / "out"), "--vdevice", "h200"], None)
     assert not message and megabytes < 200 and seconds < 5, f"{message}: {seconds:.1f} s, {megabytes:.0f} MB"
+
+
+def products_of_halves(folder, tensors, rows=4096, columns=8192):
+    """A chain of products, whose matrices of 64 MB are ranges of one file, each from a byte of its own on."""
+    size, step = rows * columns * 2, 4096
+    halves = np.random.default_rng(1).integers(0, 0x2c00, (size + tensors * step) // 2, np.uint16)  # up to 1/16
+    halves.tofile(folder / "halves.bin")
+    nodes, initializers = [], []
+    for i in range(tensors):
+        shape = [rows, columns] if i % 2 == 0 else [columns, rows]
+        matrix = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT16, dims=shape, data_location=TensorProto.EXTERNAL)
+        for key, text in (("location", "halves.bin"), ("offset", i * step), ("length", size)):
+            matrix.external_data.add(key=key, value=str(text))
+        initializers.append(matrix)
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]))
+    inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT16, [1, rows])] for name in ("x0", f"x{tensors}"))
+    graph = helper.make_graph(nodes, "halves", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_weights_are_never_all_in_memory(tamp):
+    """Of each of some matrices there may be the file's 64 MB, 128 MB of floats, and 64 MB that are written; 640 MB are written in all."""
+    model = tamp.folder / "halves.onnx"
+    onnx.save(products_of_halves(tamp.folder, 10), model)
+    words = [tamp.program, "compile", str(model), "-o", str(tamp.folder / "out"), "--vdevice", "h200", "--precision", "fp16"]
+    _, megabytes, message = scale.compile_once(words, None)
+    assert not message and megabytes < 256 * (os.cpu_count() + 3), f"{message}: {megabytes:.0f} MB"
+    assert (tamp.folder / "out" / "halves.weights").stat().st_size > 10 * (64 << 20)
 
 
 def call_in_if(depth):

@@ -163,13 +163,15 @@ TEST_CASE("the weights file begins with its identity") {
   Bytes other = data;
   other[0] ^= std::byte{1};
   CHECK(codegen::hash_of(data) != codegen::hash_of(other));
-  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1).size() == 32);
-  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1) != codegen::weights_header(data, codegen::hash_of(data), 2));
+  CHECK(codegen::hash_of_weights(program) == codegen::hash_of(data));
+  const auto header = [&](uint64_t structure) { return codegen::weights_header(program.weight_bytes, codegen::hash_of(data), structure); };
+  CHECK(header(1).size() == 32);
+  CHECK(header(1) != header(2));
 }
 
 TEST_CASE("the structure of a program is that of its code: not of its weights, its head, or what the head is made of") {
   const auto structure = [](const RProgram& program, const std::string& source_name, bool embeds) {
-    return codegen::pack_weights(program, {.name = "model", .source_name = source_name, .embed_weights = embeds}).structure;
+    return codegen::structure_of(program, {.name = "model", .source_name = source_name, .embed_weights = embeds});
   };
   const RProgram program = small_program();
   const uint64_t first = structure(program, "model.onnx", false);

@@ -418,6 +418,39 @@ TEST_CASE("initializers of every element type and in every form arrive as they a
              Catch::Contains("values in a field that does not belong to element type " + std::string(name_of(row.dtype))));
 }
 
+onnx::TensorProto external(int64_t count, const std::string& location, const std::string& offset, const std::string& length) {
+  onnx::TensorProto w;
+  w.set_name("w");
+  w.add_dims(count);
+  w.set_data_type(onnx::TensorProto::FLOAT);
+  w.set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, text] : {std::pair<std::string, std::string>{"location", location}, {"offset", offset}, {"length", length}}) {
+    auto* entry = w.add_external_data();
+    entry->set_key(key);
+    entry->set_value(text);
+  }
+  return w;
+}
+
+TEST_CASE("large external data are read when they are asked for, if nobody changed their file") {
+  constexpr int64_t kCount = 1 << 20;
+  const TempFolder folder;
+  const std::string bytes = std::to_string(kCount * 4), file = (folder.path / "w.bin").string();
+  const Floats weights(kCount, 1.5F);
+  std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(weights.data()), kCount * 4);
+  const onnx::TensorProto w = external(kCount, "w.bin", "0", bytes);
+  const Graph graph =
+      frontend::read_onnx(folder.write(Model().input("x", {kCount}).constant(w).node("Add", {"x", "w"}, {"y"}).output("y").proto), {});
+  const auto constant = std::find_if(graph.tensors.begin(), graph.tensors.end(), [](const Tensor& t) { return t.name == "w"; });
+  REQUIRE(constant != graph.tensors.end());
+  CHECK(constant->data.in_memory() == nullptr);
+  CHECK(f32_data(*constant)[kCount - 1] == 1.5F);
+  constant->data.forget();
+  std::ofstream(file, std::ios::binary | std::ios::app) << "more";
+  CHECK(refusal_of([&] { f32_data(*constant); }) ==
+        "1: m.onnx: initializer 'w': external data file 'w.bin': was changed while the model was read");
+}
+
 TEST_CASE("external data are read from the model's folder and from nowhere else") {
   const TempFolder folder;
   fs::create_directory(folder.path / "d");
@@ -425,18 +458,9 @@ TEST_CASE("external data are read from the model's folder and from nowhere else"
   std::ofstream(folder.path / "d" / "w.bin", std::ios::binary).write(reinterpret_cast<const char*>(weights.data()), 12);
   fs::create_symlink("d/w.bin", folder.path / "link.bin");
   const auto read = [&](const std::string& location, const std::string& offset, const std::string& length, bool load = true) {
-    onnx::TensorProto w;
-    w.set_name("w");
-    w.add_dims(2);
-    w.set_data_type(onnx::TensorProto::FLOAT);
-    w.set_data_location(onnx::TensorProto::EXTERNAL);
-    for (const auto& [key, text] : {std::pair<std::string, std::string>{"location", location}, {"offset", offset}, {"length", length}}) {
-      auto* entry = w.add_external_data();
-      entry->set_key(key);
-      entry->set_value(text);
-    }
     frontend::ReadOptions options;
     options.load_weights = load;
+    const onnx::TensorProto w = external(2, location, offset, length);
     return frontend::read_onnx(folder.write(Model().input("x", {2}).constant(w).node("Add", {"x", "w"}, {"y"}).output("y").proto), options);
   };
   CHECK(floats_of(ops::run(read("d/w.bin", "4", "8"), {value({2}, {0, 0})})[0]) == Floats{2, 3});

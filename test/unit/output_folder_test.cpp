@@ -24,11 +24,17 @@ std::string text_of(const fs::path& path) {
 
 // As emit() does it: the list of files goes into the last of them.
 void write_model(const fs::path& folder, const std::string& source) {
-  std::vector<codegen::OutputFile> files = {{"m.cu", source, ""}, {"m.weights", "head", source}};
+  codegen::OutputFolder out(folder.string());
+  out.write("m.cu", source);
+  out.write("m.weights", [&](NewFile& file) {
+    file.append("none");
+    file.append(source);
+    file.overwrite("head", 0);
+  });
   std::string json = R"({"name": "m", "files": {)";
-  for (const auto& file : files) json += "\"" + file.name + "\": \"" + codegen::fingerprint(file) + (&file == &files[0] ? "\", " : "\"}}");
-  files.push_back({"m.rprogram.json", json, ""});
-  codegen::write_folder(folder.string(), files);
+  for (const auto& file : out.files()) json += "\"" + file.name + "\": \"" + file.print + (file.name == "m.cu" ? "\", " : "\"}}");
+  out.write("m.rprogram.json", json);
+  out.finish();
 }
 
 std::string refusal(const fs::path& folder, const std::string& name = "m") {
@@ -108,8 +114,11 @@ TEST_CASE("a file that cannot be moved brings back those that were") {
   write_model(folder, "old");
   fs::remove(folder / "m.weights");
   fs::create_directory(folder / "m.weights");
-  const std::vector<codegen::OutputFile> files = {{"m.cu", "new", ""}, {"m.h", "new", ""}, {"m.weights", "new", ""}};
-  CHECK(message_of([&] { codegen::write_folder(folder.string(), files); }).find("m.weights: cannot be written") != std::string::npos);
+  {
+    codegen::OutputFolder out(folder.string());
+    for (const char* name : {"m.cu", "m.h", "m.weights"}) out.write(name, "new");
+    CHECK(message_of([&] { out.finish(); }).find("m.weights: cannot be written") != std::string::npos);
+  }
   CHECK(text_of(folder / "m.cu") == "old");
   CHECK(fs::is_directory(folder / "m.weights"));
   CHECK(entries_in(folder) == 3);

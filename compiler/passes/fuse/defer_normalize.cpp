@@ -216,12 +216,13 @@ struct Deferral {
   void fold(ROperator& product, TensorId scale, TensorId shift) {
     const auto& op = std::get<MatMul>(product.attrs);
     const Tensor weights = graph.tensor(product.inputs[1]);
-    const float* const data = f32_data(weights);
     const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
     // In the order of memory: lines are rows of k, or with trans_b columns.
     const size_t lines = op.trans_b ? columns : k, length = op.trans_b ? k : columns;
     if (shift.valid()) {
       std::vector<double> sums(columns, 0);
+      const std::shared_ptr<const Bytes> held = weights.data.hold();
+      const auto* const data = reinterpret_cast<const float*>(held->data());
       const float* const shifts = f32_data(graph.tensor(shift));
       for (size_t line = 0; line < lines; ++line) {
         const float* const values = data + line * length;
@@ -238,13 +239,8 @@ struct Deferral {
       product.epilogue.bias = add_f32_constant(graph, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
     }
     if (!scale.valid()) return;
-    std::vector<float> scaled(lines * length);
     const float* const scales = f32_data(graph.tensor(scale));
-    for (size_t line = 0; line < lines; ++line) {
-      const size_t first = line * length;
-      for (size_t i = 0; i < length; ++i) scaled[first + i] = data[first + i] * scales[op.trans_b ? i : line];
-    }
-    product.inputs[1] = add_f32_constant(graph, product.name + ".scaled_weight", weights.shape, scaled);
+    product.inputs[1] = add_scaled(graph, product.name + ".scaled_weight", weights, {scales, scales + k}, op.trans_b);
   }
 
   // A map's pixels as rows.

@@ -125,12 +125,12 @@ void activate(Bound& bound, Activation activation, double a, double b) {
 }
 // `by_columns`: the weights lie as [K, M].
 WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
-  const float* const data = f32_data(weights);
+  const std::shared_ptr<const Bytes> held = weights.data.hold();
+  const auto* const data = reinterpret_cast<const float*>(held->data());
   const int64_t length = rows == 0 ? 0 : element_count(weights.shape) / rows;
   const auto count = static_cast<size_t>(rows);
   std::vector<double> sums(count), squares(count), largest(count), means(count);
   WeightNorms norms;
-  norms.data = weights.data;
   norms.fits_half = true;
   const auto add = [&](size_t row, float x) {
     const double magnitude = std::abs(static_cast<double>(x));
@@ -150,7 +150,7 @@ WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
   double all = 0, around = 0;
   for (size_t row = 0; row < sums.size(); ++row) {
     norms.largest = std::isfinite(sums[row]) ? std::max(norms.largest, largest[row]) : kUnbounded;
-    if (norms.largest == kUnbounded) return WeightNorms{norms.data, kUnbounded, kUnbounded, kUnbounded, 0, 0, 0, 0, false, false};
+    if (norms.largest == kUnbounded) return WeightNorms{kUnbounded, kUnbounded, kUnbounded, 0, 0, 0, 0, false, false};
     norms.largest_sum = std::max(norms.largest_sum, sums[row]);
     norms.largest_length = std::max(norms.largest_length, std::sqrt(squares[row]));
     if (squares[row] > 0) norms.least_length = std::min(norms.least_length, std::sqrt(squares[row]));
@@ -606,7 +606,7 @@ class Bounds {
 
 const WeightNorms& WeightNormsCache::of(const Tensor& weights, int64_t rows, bool by_columns) {
   const std::lock_guard lock(mutex_);
-  const auto [at, is_new] = norms_.try_emplace({weights.data.get(), rows, by_columns});
+  const auto [at, is_new] = norms_.try_emplace({weights.data, rows, by_columns});
   if (is_new) at->second = norms_of(weights, rows, by_columns);
   return at->second;
 }

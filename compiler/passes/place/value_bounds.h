@@ -14,16 +14,15 @@ namespace tamp::passes {
 
 // Norms of a product's weights [M, K], from which bounds of its results follow. All are infinite if a weight is infinite or NaN.
 struct WeightNorms {
-  std::shared_ptr<const Bytes> data;  // the weights; kept, so that no other data get this address
-  double largest = 0;                 // magnitude
-  double largest_sum = 0;             // over the rows: sum of magnitudes, the result's bound per unit of the operand's magnitude
-  double largest_length = 0;          // the same for the square root of the sum of squares, per unit of the operand's length
-  double usual_length = 0;            // root mean square over the rows
-  double usual_around_mean = 0;       // the same of the weights less the mean of their row
-  double least_length = kNoWeight;    // of a row that is not all 0
-  double least = kNoWeight;           // magnitude of a weight that is not 0
-  bool fits_half = false;             // none is too large for a half
-  bool may_vanish = false;            // in some row even the largest weight is so small that a half loses bits of it
+  double largest = 0;               // magnitude
+  double largest_sum = 0;           // over the rows: sum of magnitudes, the result's bound per unit of the operand's magnitude
+  double largest_length = 0;        // the same for the square root of the sum of squares, per unit of the operand's length
+  double usual_length = 0;          // root mean square over the rows
+  double usual_around_mean = 0;     // the same of the weights less the mean of their row
+  double least_length = kNoWeight;  // of a row that is not all 0
+  double least = kNoWeight;         // magnitude of a weight that is not 0
+  bool fits_half = false;           // none is too large for a half
+  bool may_vanish = false;          // in some row even the largest weight is so small that a half loses bits of it
 
   static constexpr double kNoWeight = std::numeric_limits<double>::infinity();
 };
@@ -36,7 +35,7 @@ class WeightNormsCache {
 
  private:
   std::mutex mutex_;
-  std::map<std::tuple<const Bytes*, int64_t, bool>, WeightNorms> norms_;
+  std::map<std::tuple<TensorData, int64_t, bool>, WeightNorms> norms_;
 };
 
 // The buffers and products of a placed graph in precision tf32 that may be fp16 (docs/adr/0026). fp16 has as many bits behind the point as

@@ -141,9 +141,10 @@ double MagnitudeCache::of(const Tensor& constant) {
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = magnitudes_.try_emplace(constant.data, 0.0);
   if (!is_new) return found->second;
-  const auto* const values = reinterpret_cast<const float*>(constant.data->data());
+  const std::shared_ptr<const Bytes> held = constant.data.hold();
+  const auto* const values = reinterpret_cast<const float*>(held->data());
   float largest = 0;
-  for (size_t i = 0; i < constant.data->size() / sizeof(float); ++i) {
+  for (size_t i = 0; i < constant.data.size() / sizeof(float); ++i) {
     const float magnitude = std::abs(values[i]);
     if (magnitude > largest && std::isfinite(magnitude)) largest = magnitude;
   }

@@ -18,7 +18,7 @@ class MagnitudeCache {
 
  private:
   std::mutex mutex_;
-  std::map<std::shared_ptr<const Bytes>, double> magnitudes_;
+  std::map<TensorData, double> magnitudes_;
 };
 
 // For each buffer of a placed graph whether it may lie in 16 bits of type `to` as far as masks are concerned. It may not if

@@ -105,11 +105,9 @@ class ScaleFolder {
     ROperator& product = graph_.rops[found.rop];
     const Tensor weights = graph_.tensor(product.inputs[1]);
     const auto* matmul = std::get_if<MatMul>(&product.attrs);
-    std::vector<float> values(f32_data(weights), f32_data(weights) + element_count(weights.shape));
     const bool by_rows = !matmul || matmul->trans_b;  // a channel's weights lie together
-    const size_t each = factors.empty() ? 1 : values.size() / factors.size();
-    for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[by_rows ? i / each : i % factors.size()];
-    product.inputs[1] = constant(product.name + ".scaled_weight", weights.shape, values, ROperatorId(static_cast<int64_t>(found.rop)));
+    const TensorId scaled_weights = add_scaled(graph_, product.name + ".scaled_weight", weights, factors, /*by_columns=*/!by_rows);
+    product.inputs[1] = read_by(scaled_weights, ROperatorId(static_cast<int64_t>(found.rop)));
     const Shape channels = {static_cast<int64_t>(factors.size())};
     if (const TensorId bias = product.epilogue.bias; bias.valid()) {
       const std::vector<float> scaled = scaled_by(f32_data(graph_.tensor(bias)), factors);
@@ -125,7 +123,10 @@ class ScaleFolder {
   }
 
   TensorId constant(const std::string& name, const Shape& shape, const std::vector<float>& values, ROperatorId reader) {
-    const TensorId id = add_f32_constant(graph_, name, shape, values);
+    return read_by(add_f32_constant(graph_, name, shape, values), reader);
+  }
+
+  TensorId read_by(TensorId id, ROperatorId reader) {
     uses_.grow(graph_.tensors.size());
     uses_.consumers[id.index()] = {reader};
     return id;

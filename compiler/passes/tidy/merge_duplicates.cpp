@@ -19,7 +19,7 @@ std::vector<TensorId> first_of_equal_constants(const Graph& graph) {
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
     const TensorId id(static_cast<int64_t>(i));
-    const bool is_small = tensor.role == Role::constant && tensor.data && tensor.data->size() <= kSmallBytes;
+    const bool is_small = tensor.role == Role::constant && tensor.data && tensor.data.size() <= kSmallBytes;
     first.push_back(is_small ? known.emplace(std::tuple(tensor.dtype, tensor.shape, *tensor.data), id).first->second : id);
   }
   return first;

@@ -61,6 +61,12 @@ std::vector<bool> cast_inside(Graph& graph, std::vector<TensorId>& read) {
   return is_made;
 }
 
+// Made when it is read: the weights of a large model would be twice as large.
+TensorData widened(const Tensor& constant) {
+  return TensorData::made_by(constant.data.size() * sizeof(float) / sizeof(uint16_t),
+                             [dtype = constant.dtype, halves = constant.data] { return ops::f32_bytes(dtype, *halves.hold()); });
+}
+
 }  // namespace
 
 Graph widen_halves(Graph graph) {
@@ -85,7 +91,7 @@ Graph widen_halves(Graph graph) {
     }
     Tensor wide = graph.tensor(id);
     wide.dtype = DType::f32;
-    wide.data = std::make_shared<const Bytes>(ops::f32_bytes(graph.tensor(id).dtype, *graph.tensor(id).data));
+    wide.data = widened(graph.tensor(id));
     if (std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end())
       graph.tensor(id) = std::move(wide);
     else
