@@ -149,7 +149,7 @@ void describe_tokens(SourceWriter& w, const Plan& plan) {
          g.draw);
   w.line("   outputs[{}] are the scores of {} words{}, outputs[{}] is the token drawn.", g.scores, g.words,
          g.is_step() ? "" : " behind the last token", g.token);
-  if (!g.is_step()) w.line("   A prompt's tokens before the last one are given to runs of up to {}.", g.rows);
+  if (!g.is_step()) w.line("   A prompt is given to runs of up to {} tokens.", g.rows);
   if (g.places > 0) w.line("   A text has at most {} tokens, with its prompt.", g.places);
   if (!g.stops.empty()) w.line("   It ends behind token {}.", fmt::join(g.stops, " or "));
 }

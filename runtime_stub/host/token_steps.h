@@ -48,8 +48,8 @@ struct Stepper {
     std::memcpy(&drawn, outputs.at(static_cast<size_t>(plan.token)).data(), sizeof drawn);
     return drawn;
   }
-  // The beginning of the prompt, in the parts that NAME_generate makes of it. Returns how many tokens that are.
-  int32_t run_prompt() {
+  // The prompt, or its beginning, in the parts that NAME_generate makes of it. Returns how many tokens that are.
+  int32_t run_prompt(int64_t& drawn) {
     int32_t first = 0;
 #if defined(TAMP_LENGTHS)
     const tamp_lengths& info = *MODEL(lengths_info)();
@@ -57,10 +57,11 @@ struct Stepper {
       instance.lengths.push_back(info.lengths[i].largest);
     const auto rows_of_next = [&] { return own::tamp_host::tokens_of_run(info, plan, static_cast<int32_t>(text.size()) - first); };
     for (int32_t rows = rows_of_next(); rows > 0; rows = rows_of_next()) {
-      run(first, rows);
+      drawn = run(first, rows);
       first += rows;
     }
 #endif
+    (void)drawn;
     return first;
   }
 };
@@ -69,9 +70,10 @@ inline std::vector<int64_t> tokens_of(const Job& job, Instance& instance) {
   Stepper stepper{job, instance};
   stepper.begin();
   std::vector<int64_t> made;
-  for (int32_t first = stepper.run_prompt();; ++first) {
-    const int64_t drawn = stepper.run(first, 1);
-    if (first + 1 < static_cast<int32_t>(stepper.text.size())) continue;
+  int64_t drawn = 0;
+  for (int32_t first = stepper.run_prompt(drawn);;) {
+    if (first < static_cast<int32_t>(stepper.text.size())) drawn = stepper.run(first++, 1);
+    if (first < static_cast<int32_t>(stepper.text.size())) continue;
     made.push_back(drawn);
     stepper.text.push_back(drawn);
     const int64_t* const stops = stepper.plan.stops;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <string>
 #include <vector>
 #if defined(TAMP_CUDA_ON_CPU)
@@ -241,6 +242,11 @@ inline tamp_status set_inputs(Instance& instance, const TokenPlan& plan, const t
   return TAMP_OK;
 }
 
+inline std::span<const int64_t> stops_of(const TokenPlan& plan, const tamp_tokens& wanted) {
+  if (wanted.stops != nullptr) return {wanted.stops, static_cast<size_t>(wanted.stop_count)};
+  return {plan.stops, static_cast<size_t>(plan.stop_count)};
+}
+
 // What the kernel is told, and what it counts. It begins with token `first` of the prompt.
 inline tamp_status set_request(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, int32_t first, cudaStream_t stream) {
   TokenMemory& memory = *instance.tokens;
@@ -254,9 +260,9 @@ inline tamp_status set_request(Instance& instance, const TokenPlan& plan, const 
   request.prompt = memory.prompt;
   request.prompt_count = static_cast<uint32_t>(prompt);
   request.most_tokens = static_cast<uint32_t>(wanted.max_tokens);
-  const int64_t* const stops = wanted.stops != nullptr ? wanted.stops : plan.stops;
-  request.stop_count = static_cast<uint32_t>(wanted.stops != nullptr ? wanted.stop_count : plan.stop_count);
-  std::copy_n(stops, request.stop_count, request.stops);
+  const std::span<const int64_t> stops = stops_of(plan, wanted);
+  request.stop_count = static_cast<uint32_t>(stops.size());
+  std::copy(stops.begin(), stops.end(), request.stops);
   request.first_position = wanted.position + first;
   uint32_t* flags = nullptr;
   TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&request.made), memory.made, 0));
@@ -339,12 +345,8 @@ inline void swap_feeds(TokenMemory& memory, const TokenPlan& plan, uint32_t runs
   }
 }
 
-// `fill_caches` may run the beginning of the prompt, and counts its tokens.
-template <class FillCaches>
-tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
-                     cudaStream_t stream, const FillCaches& fill_caches) {
-  int32_t made = 0, first = 0;
-  if (count != nullptr) *count = 0;
+// Checks what a call asks for, and makes all ready but the inputs of its first run.
+inline tamp_status begin_call(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, cudaStream_t stream) {
   tamp_status good = reported(instance);
   if (good == TAMP_OK) good = check_tokens(*instance, plan, wanted);
   if (good == TAMP_OK) good = make_token_memory(*instance, plan);
@@ -353,20 +355,27 @@ tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_token
   __atomic_store_n(memory.flags, 0u, __ATOMIC_RELEASE);
   for (int h = 0; h < plan.held_count; ++h)
     memory.inputs[static_cast<size_t>(plan.held[h])] = const_cast<void*>(wanted->inputs[plan.held[h]]);
-  good = begin_text(*instance, plan, *wanted, stream);
-  if (good == TAMP_OK) good = fill_caches(*wanted, first);
-  if (good == TAMP_OK) good = set_inputs(*instance, plan, *wanted, first, 1, stream);
-  if (good == TAMP_OK) good = set_request(*instance, plan, *wanted, first, stream);
-  if (good == TAMP_OK) good = run_tokens(*instance, *wanted, tokens, made, stream);
-  if (count != nullptr) *count = made;
-  if (good == TAMP_OK) swap_feeds(memory, plan, memory.flags[1]);
+  return begin_text(*instance, plan, *wanted, stream);
+}
+
+// From token `first` of the prompt on.
+inline tamp_status make_tokens(Instance& instance, const TokenPlan& plan, const tamp_tokens& wanted, int32_t first, int64_t* tokens,
+                               int32_t& count, cudaStream_t stream) {
+  tamp_status good = set_inputs(instance, plan, wanted, first, 1, stream);
+  if (good == TAMP_OK) good = set_request(instance, plan, wanted, first, stream);
+  if (good == TAMP_OK) good = run_tokens(instance, wanted, tokens, count, stream);
+  if (good == TAMP_OK) swap_feeds(*instance.tokens, plan, instance.tokens->flags[1]);
   return good;
 }
 
 inline tamp_status generate(Instance* instance, const TokenPlan& plan, const tamp_tokens* wanted, int64_t* tokens, int32_t* count,
                             cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
-  return generate(instance, plan, wanted, tokens, count, stream, [](const tamp_tokens&, int32_t&) { return TAMP_OK; });
+  int32_t made = 0;
+  tamp_status good = begin_call(instance, plan, wanted, stream);
+  if (good == TAMP_OK) good = make_tokens(*instance, plan, *wanted, 0, tokens, made, stream);
+  if (count != nullptr) *count = made;
+  return good;
 }
 
 }  // namespace tamp_host

@@ -127,7 +127,7 @@ ON_TOKEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
 class Wanted(ctypes.Structure):
     _fields_ = [("prompt", ctypes.POINTER(ctypes.c_int64)), ("prompt_count", ctypes.c_int32), ("max_tokens", ctypes.c_int32), ("temperature", ctypes.c_float), ("top_k", ctypes.c_int32),
                 ("top_p", ctypes.c_float), ("repetition_penalty", ctypes.c_float), ("seed", ctypes.c_uint64), ("stops", ctypes.POINTER(ctypes.c_int64)), ("stop_count", ctypes.c_int32),
-                ("position", ctypes.c_int64), ("inputs", ctypes.c_void_p), ("on_token", ON_TOKEN), ("user", ctypes.c_void_p)]
+                ("position", ctypes.c_int64), ("inputs", ctypes.c_void_p), ("on_token", ON_TOKEN), ("user", ctypes.c_void_p), ("lengths", ctypes.c_void_p)]
 
 
 class Program:
@@ -198,6 +198,9 @@ def check_prompts(tamp, model, *dims):
     for n in (1, 5, 17, most):
         assert program.generate(prompt[:n], len(steps[n])) == steps[n], n
     assert program.generate(prompt[:17], 1) == steps[17] and program.generate(prompt[17:], 4, position=17) == steps[most]
+    seen, first = [], steps[5]  # a text may end with the token that its prompt's last run has made
+    assert program.generate(prompt[:5], 4, stops=first) == program.generate(prompt[:5], 4, on_token=lambda token: seen.append(token) or True) == seen == first
+    assert program.generate(prompt[:5], 4, on_token=lambda token: program.function("cancel")(program.context) and 0) == first
     program.function("destroy")(program.context)
 
 
