@@ -20,12 +20,13 @@ constexpr size_t kBatchRank = rk::kAttentionBatchRank;
 // Keys are read once for each query, so that bodies with tiles of queries are better where there are many.
 constexpr int64_t kMostQueries = 8;
 // Places in the loop over batches; those from kQ on are the rOperator's inputs in their order.
-enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kOperands };
+enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kQScale, kKScale, kOperands };
 
 struct Step {
   std::array<TensorId, kOperands> tensors;  // none where an operand is left out
   Loop batch;                               // one stride per operand
   int64_t queries = 0, own = 0, past = 0, size = 0, values = 0;
+  float epsilon = 0;                                 // of what normalises rows
   std::array<int64_t, kOperands> rows{}, columns{};  // strides; of the bias: of queries and of keys
 
   int64_t keys() const { return past + own; }
@@ -33,9 +34,12 @@ struct Step {
   int64_t padded() const { return ceil_div(std::max(size, values), 32) * 32; }
   bool is_whole() const { return size == padded() && values == padded(); }
   bool turns() const { return tensors[kCos].valid(); }
+  bool turns_by_halves(const Graph& graph) const { return turns() && graph.tensor(tensors[kCos]).shape.back() * 2 == size; }
+  bool normalises() const { return tensors[kQScale].valid(); }
 };
 
-// Reads the steps of a Fused backwards: Attention of Concats of keys and values, the rows of Q and of the own keys turned or not.
+// Reads the steps of a Fused backwards: Attention of Concats of keys and values, the rows of Q and of the own keys normalised or not, and
+// turned or not.
 class StepReader {
  public:
   explicit StepReader(const FusedView& steps) : steps_(steps) {}
@@ -49,16 +53,19 @@ class StepReader {
     std::array<TensorId, kOperands> found;
     found[kOut] = outside(attention.outputs[0]);
     found[kBias] = outside(operand(attention, kAttentionBias));
-    const TensorId q = turned(attention.inputs[0]), k = turned(joined(attention.inputs[1], 2, found[kPastK]));
+    const TensorId q = normalised(turned(attention.inputs[0]), found[kQScale]),
+                   k = normalised(turned(joined(attention.inputs[1], 2, found[kPastK])), found[kKScale]);
     found[kV] = outside(joined(attention.inputs[2], 2, found[kPastV]));
     found[kQ] = outside(q);
     found[kK] = outside(k);
     found[kCos] = outside(cos_);
     found[kSin] = outside(sin_);
-    const bool all_turn = rotations_ == 0 || rotations_ == 2;
+    const bool all_turn = rotations_ == 0 || rotations_ == 2, alike = found[kQScale].valid() == found[kKScale].valid();
     const bool all = found[kQ].valid() && found[kK].valid() && found[kV].valid() && found[kPastK].valid() && found[kPastV].valid();
-    return all && all_turn && used_ == steps_.count() - 1 ? std::optional(found) : std::nullopt;
+    return all && all_turn && alike && used_ == steps_.count() - 1 ? std::optional(found) : std::nullopt;
   }
+
+  float epsilon() const { return epsilon_; }
 
  private:
   TensorId outside(TensorId id) const { return steps_.outside(id); }
@@ -92,9 +99,52 @@ class StepReader {
     half.starts.back() = number * half.extents.back();
     return rop && rop->inputs[0] == x && std::get<Slice>(rop->attrs) == half;
   }
+  // x, if the tensor is x divided by its rows' root mean square, times a scale; else the tensor.
+  TensorId normalised(TensorId id, TensorId& scale) {
+    if (!id.valid() || outside(id).valid()) return id;
+    const ROperator* const rop = made_by<Normalize>(id);
+    if (!rop || rop->inputs.size() != 2 || !outside(rop->inputs[1]).valid()) return TensorId();
+    const Normalize& op = std::get<Normalize>(rop->attrs);
+    const Shape& shape = steps_.body().tensor(id).shape;
+    const bool is_first = epsilon_ < 0;
+    if (op.centered || op.axes != std::vector{static_cast<int64_t>(shape.size()) - 1} || (!is_first && op.epsilon != epsilon_))
+      return TensorId();
+    epsilon_ = op.epsilon;
+    scale = outside(rop->inputs[1]);
+    return rop->inputs[0];
+  }
+  // low and high, if the tensor is concat(low * cos - high * sin, low * sin + high * cos), which are the halves of what is returned.
+  TensorId turned_by_halves(TensorId id) {
+    TensorId first;
+    const TensorId second = joined(id, 1, first);
+    const std::vector<ElementwiseStep> lower = {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::sub, {-1, -2}}},
+                                       upper = {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}};
+    const ROperator *const low = chain(first, lower), *const high = chain(second, upper);
+    if (!low || !high || low->inputs.size() != 4 || high->inputs.size() != 4) return TensorId();
+    const TensorId half = low->inputs[0], other = low->inputs[2];
+    if (high->inputs[0] != half || high->inputs[2] != other || high->inputs[1] != low->inputs[3] || high->inputs[3] != low->inputs[1])
+      return TensorId();
+    const auto slice_of = [&](TensorId part) {
+      const ROperator* const rop = steps_.maker_of(part);
+      return rop && std::holds_alternative<Slice>(rop->attrs) ? rop->inputs[0] : TensorId();
+    };
+    const TensorId x = slice_of(half);
+    if (!x.valid() || !is_half(half, x, 0) || !is_half(other, x, 1)) return TensorId();
+    return takes_factors(low->inputs[1], low->inputs[3]) ? x : TensorId();
+  }
+  bool takes_factors(TensorId cos, TensorId sin) {
+    if (rotations_ > 0 && (cos_ != cos || sin_ != sin)) return false;
+    ++rotations_;
+    cos_ = cos;
+    sin_ = sin;
+    return true;
+  }
   // x, if the tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin; else the tensor.
   TensorId turned(TensorId id) {
     if (!id.valid() || outside(id).valid()) return id;
+    const ROperator* const maker = steps_.maker_of(id);
+    if (maker && std::holds_alternative<Normalize>(maker->attrs)) return id;
+    if (maker && std::holds_alternative<Concat>(maker->attrs)) return turned_by_halves(id);
     const ROperator* const sum = chain(id, {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}});
     if (!sum) return TensorId();
     const TensorId x = sum->inputs[0];
@@ -102,35 +152,39 @@ class StepReader {
     const TensorId low = joined(sum->inputs[2], 1, negated);
     const ROperator* const minus = chain(negated, {{ElementwiseOp::neg, {0}}});
     if (!minus || !is_half(low, x, 0) || !is_half(minus->inputs[0], x, 1)) return TensorId();
-    if (rotations_ > 0 && (cos_ != sum->inputs[1] || sin_ != sum->inputs[3])) return TensorId();
-    ++rotations_;
-    cos_ = sum->inputs[1];
-    sin_ = sum->inputs[3];
-    return x;
+    return takes_factors(sum->inputs[1], sum->inputs[3]) ? x : TensorId();
   }
 
   const FusedView& steps_;
   TensorId cos_, sin_;
   size_t used_ = 0, rotations_ = 0;
+  float epsilon_ = -1;  // none yet
 };
 
-// The operands by their places; none where there is no body for the rOperator. Windows of rows by a table are no keys one behind the other.
-std::optional<std::array<TensorId, kOperands>> step_operands(const ROperator& rop) {
-  if (const std::optional<FusedView> steps = FusedView::of(rop)) return StepReader(*steps).operands();
+// The operands in their places, and what the steps in front of the attention say; none where there is no body for the rOperator. Windows of
+// rows by a table are no keys one behind the other.
+std::optional<Step> step_operands(const ROperator& rop) {
+  Step step;
+  if (const std::optional<FusedView> steps = FusedView::of(rop)) {
+    StepReader reader(*steps);
+    const auto operands = reader.operands();
+    if (!operands) return std::nullopt;
+    step.tensors = *operands;
+    step.epsilon = reader.epsilon();
+    return step;
+  }
   if (!std::holds_alternative<Attention>(rop.attrs) || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable)
     return std::nullopt;
-  std::array<TensorId, kOperands> operands;
-  operands[kOut] = rop.outputs[0];
-  std::copy(rop.inputs.begin(), rop.inputs.end(), operands.begin() + kQ);
-  return operands;
+  step.tensors[kOut] = rop.outputs[0];
+  std::copy(rop.inputs.begin(), rop.inputs.end(), step.tensors.begin() + kQ);
+  return step;
 }
 
 // What is known before tensors have places.
 std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
-  const std::optional<std::array<TensorId, kOperands>> operands = step_operands(rop);
-  if (!operands) return std::nullopt;
-  Step step;
-  step.tensors = *operands;
+  std::optional<Step> found = step_operands(rop);
+  if (!found) return std::nullopt;
+  Step& step = *found;
   const auto rows_of = [&](StepOperand operand) {
     const TensorId id = step.tensors[operand];
     return id.valid() ? graph.tensor(id).shape[graph.tensor(id).shape.size() - 2] : 0;
@@ -150,7 +204,8 @@ std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
   if (step.turns() && (!step.is_whole() || step.padded() % 64 != 0)) return std::nullopt;
   if (step.queries > kMostQueries || step.all() == 0 || step.keys() == 0) return std::nullopt;
   if (step.size == 0 || step.values == 0 || step.padded() > rk::kAttentionLargestSize) return std::nullopt;
-  return step;
+  if (step.normalises() && !are_f32_constants(graph, {step.tensors[kQScale], step.tensors[kKScale]})) return std::nullopt;
+  return found;
 }
 
 // Whether rows are whole groups of four aligned elements.
@@ -164,7 +219,7 @@ bool is_of_vectors(const Graph& graph, const Step& step, StepOperand operand) {
 }
 
 const char* lie_of(const Graph& graph, const Step& step) {
-  for (const StepOperand operand : {kOut, kQ, kK, kV, kPastK, kPastV, kCos, kSin}) {
+  for (const StepOperand operand : {kOut, kQ, kK, kV, kPastK, kPastV, kCos, kSin, kQScale, kKScale}) {
     if (!is_of_vectors(graph, step, operand)) return "rk::kElements";
   }
   return step.is_whole() ? "rk::kWholeVectors" : "rk::kVectors";
@@ -181,8 +236,8 @@ std::optional<Step> step_of(const Graph& graph, const ROperator& rop) {
     Shape shape(out.begin(), out.end() - 2);
     if (operand == kBias)
       shape.insert(shape.end(), {step->queries, step->keys()});
-    else if (operand == kCos || operand == kSin)
-      shape.insert(shape.end(), {step->queries, step->size});
+    else if (operand == kCos || operand == kSin || operand == kQScale || operand == kKScale)
+      shape.insert(shape.end(), {step->queries, tensor.shape.back()});
     else
       shape.insert(shape.end(), tensor.shape.end() - 2, tensor.shape.end());
     const std::vector<int64_t> strides = broadcast_strides(tensor, shape);
@@ -228,6 +283,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"bias", tensor(kBias)},
           {"cos", tensor(kCos)},
           {"sin", tensor(kSin)},
+          {"q_scale", tensor(kQScale)},
+          {"k_scale", tensor(kKScale)},
           {"shares", shares > 1 ? ArgValue{ScratchArg{0}} : null_arg()},
           {"out_batch", batch(kOut)},
           {"q_batch", batch(kQ)},
@@ -267,13 +324,20 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"cos_k", arg(step.columns[kCos])},
           {"sin_k", arg(step.columns[kSin])},
           {"scale", float_arg(attention.scale)},
-          {"weightless", arg(static_cast<int64_t>(attention.weightless))}};
+          {"weightless", arg(static_cast<int64_t>(attention.weightless))},
+          {"inverse_size", float_arg(1.0F / static_cast<float>(step.size))},
+          {"epsilon", float_arg(step.epsilon)}};
+}
+
+// Keys that a rTask takes at a time, `bytes` an element.
+int64_t keys_of_turn(const Step& step, int64_t bytes) {
+  return rk::attention_step_keys(static_cast<int>(step.padded()), static_cast<int>(bytes)) * rk::kStepGroups;
 }
 
 // Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones
 // come at L2's pace. `key_bytes`: of a key before and its value.
 double cycles_of(const Step& step, const ShapedVDevice& d, int64_t shares, int64_t key_bytes) {
-  const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
+  const int64_t turn = keys_of_turn(step, key_bytes / (step.size + step.values));
   const int64_t late = step.past == 0 ? 0 : std::max<int64_t>(0, keys_of_share(step, shares) - turn);
   const int64_t more_turns = std::max<int64_t>(ceil_div(step.own, rk::kStepGroups) - 1, 0);
   return d.cost("attention_step.fixed_cycles") + static_cast<double>(more_turns) * d.cost("attention_step.turn_cycles") +
@@ -298,9 +362,15 @@ bool is_given_by_caller(const Graph& graph, const Step& step, StepOperand operan
 
 // Whether the body looks through the mask before it reads keys: of a cache that the program writes, with keys for more than one turn.
 bool reads_by_mask(const Graph& graph, const Step& step) {
-  const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
+  const int64_t turn = keys_of_turn(step, bytes_of(type_of(graph, step, kPastK)));
   return step.tensors[kBias].valid() && step.own == 0 && step.past > turn &&
          !(is_given_by_caller(graph, step, kPastK) && is_given_by_caller(graph, step, kPastV));
+}
+
+// How the rows of Q and of the own keys are made.
+int rows_of(const Graph& graph, const Step& step) {
+  const int turned = !step.turns() ? 0 : step.turns_by_halves(graph) ? rk::kStepTurnedHalves : rk::kStepTurned;
+  return turned | (step.normalises() ? rk::kStepNormalised : 0);
 }
 
 Phase phase_of(const Request& request, const Step& step, int64_t shares) {
@@ -311,11 +381,11 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   Phase phase = early_phase("kernels/attention/attention_step.cuh", body, "rk::AttentionStepArgs");
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
-                         {"kTurned", flag(step.turns())},
+                         {"kRows", std::to_string(rows_of(request.graph, step))},
                          {"kEarly", flag(is_given(kPastK) && is_given(kPastV))},
                          {"WORDS", "0"}};
   const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
-  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepGroups &&
+  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepRowsInWords &&
                             is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
   const auto words = [&](StepOperand operand, int bit, const char* name) {
     return words_use(request.graph, step.tensors[operand], bit, name);
@@ -329,7 +399,8 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   append_types(request.graph, step, phase);
   phase.args = arguments_of(request, step, shares);
   phase.rtasks = step.all() * shares;
-  phase.work_bytes = rk::attention_step_work_bytes(static_cast<int>(size));
+  phase.work_bytes =
+      rk::attention_step_work_bytes(static_cast<int>(size), step.normalises(), awaits_words ? static_cast<int>(1 + 2 * step.own) : 0);
   const auto bytes = [&](StepOperand operand, int64_t elements) {
     return static_cast<double>(elements * bytes_of(type_of(request.graph, step, operand)));
   };
@@ -356,8 +427,8 @@ Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
 }
 
 RKernel rkernel_of(const Request& request, const Step& step, int64_t shares) {
-  const std::string name = fmt::format("attention_step<{}{}{}>", step.padded(), step.turns() ? ", turned" : "",
-                                       shares > 1 ? fmt::format(", {} shares", shares) : "");
+  const std::string name = fmt::format("attention_step<{}{}{}{}>", step.padded(), step.normalises() ? ", normalised" : "",
+                                       step.turns() ? ", turned" : "", shares > 1 ? fmt::format(", {} shares", shares) : "");
   RKernel rkernel = one_phase(name, {{"shares", shares}}, phase_of(request, step, shares));
   if (shares > 1) {
     rkernel.phases.push_back(sum_phase(request, step, shares));
@@ -407,8 +478,11 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append(kK, 0, step.own, step.size, out.reads);
   append(kV, 0, step.own, step.values, out.reads);
   append(kBias, m, m + 1, step.keys(), out.reads);
-  append(kCos, 0, step.queries, step.size, out.reads);
-  append(kSin, 0, step.queries, step.size, out.reads);
+  const int64_t factors = step.turns_by_halves(graph) ? step.size / 2 : step.size;
+  append(kCos, 0, step.queries, factors, out.reads);
+  append(kSin, 0, step.queries, factors, out.reads);
+  append(kQScale, 0, 1, step.size, out.reads);
+  append(kKScale, 0, 1, step.size, out.reads);
   if (shares == 1)
     append(kOut, m, m + 1, step.values, out.writes);
   else

@@ -2,7 +2,9 @@
 // case of one part: of K's, or where there are many keys, of those before):
 //   Y[b,m,:] = sum over keys n of softmax_n(scale * q * k_n + bias[b,m,n]) * v_n     q = turn(Q[b,m,:])
 //   k_n, v_n = PK[b,n,:], PV[b,n,:] for n < past, else turn(K[b,n-past,:]), V[b,n-past,:]
-//   turn(x) = x * cos + concat(-x[S/2..], x[..S/2]) * sin where kTurned, else x
+//   turn(x) = n * cos + concat(-n[S/2..], n[..S/2]) * sin where kRows says so, else n
+//   n = x / sqrt(mean of x^2 + epsilon) * scale where kRows says kStepNormalised, else x; Q and K have scales of their own
+// With kStepTurnedHalves cos and sin have half a row, whose two halves would be equal.
 // A rTask has one query of one batch (a head) and, where keys are many, one share of them: (batch * queries + m) * shares + share. The last
 // share has the keys of K as well. Arithmetic is fp32.
 //
@@ -13,15 +15,15 @@
 // Example: 1000 keys before the query in 4 shares of 250. In share 1, group 5 has keys 255, 287, 319 and 351 first, then 383 to 479.
 //
 // WORDS: which of Q, K and V come as words, whose values are their own flags (kernels/vdevice/words.cuh), and whether Y is published as
-// words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most 32
-// rows, and the body does not wait for its Waits before it stores. attention_step_sum has only kStepOutWords.
+// words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most
+// kStepRowsInWords rows, and the body does not wait for its Waits before it stores. attention_step_sum has only kStepOutWords.
 //
 // attention_step_masked, for a cache with a mask: keys are those from the first to the last that the row's mask leaves, and the shares
 // divide these. So a step at place 40 of 4096 reads 41 keys, and a window reads its own.
 //
 // kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
 // lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out, cos and sin have type Turn,
-// the bias has type Bias; each is fp32 or has 16 bits. kTurned needs rows of 64 or 128.
+// the bias has type Bias; each is fp32 or has 16 bits. Turned rows are of 64 or 128.
 #pragma once
 
 #include "kernels/attention/numbers.cuh"
@@ -36,6 +38,7 @@ namespace rk {
 struct AttentionStepArgs {                                 // in tables
   TensorRef out_words;                                     // with kStepOutWords
   TensorRef out, q, k, v, past_k, past_v, bias, cos, sin;  // past_k, past_v, bias, cos and sin may be null
+  TensorRef q_scale, k_scale;                              // of kStepNormalised: fp32
   TensorRef shares;                                        // what is stored of each rTask where a query has several
   int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
       past_k_batch[kAttentionBatchRank], past_v_batch[kAttentionBatchRank], bias_batch[kAttentionBatchRank], cos_batch[kAttentionBatchRank],
@@ -50,12 +53,12 @@ struct AttentionStepArgs {                                 // in tables
   int32_t out_n, q_k, k_k, v_columns, past_k_k, past_v_columns, bias_n, cos_k, sin_k;  // and of their elements
   float scale;
   int32_t weightless;  // AttentionWeightless
+  float inverse_size, epsilon;
 };
 
 template <int kSize>
 struct StepShape {
   static constexpr int kSets = kSize / 32;                    // of four elements that a lane has of a row
-  static constexpr int kCount = attention_step_keys(kSize);   // keys that a group has at a time
   static constexpr int kWords = attention_step_words(kSize);  // of a share
 };
 
@@ -100,27 +103,32 @@ RK_INLINE void load_step_row(const T* row, int stride, int size, float4 (&to)[kS
   for (int j = 0; j < kSets; ++j) to[j] = attention_raw<kLie>(row, stride, j * 32 + lane_id() % 8 * 4, size).floats();
 }
 
-// A row of a tensor that is in words.
-struct StepWords {
-  const uint32_t* first;
-  int32_t elements;
-};
-
-// The lane's elements of rows that come as words, all polled together; zeros behind the end of a row.
-template <int kSets, int kCount, class Veu>
-RK_INLINE void await_step_rows(const Task<Veu>& task, const StepWords (&rows)[kCount], float4 (&to)[kCount * kSets]) {
-  const int own = lane_id() % 8 * 4;
-  const uint32_t* words[kCount * kSets];
-#pragma unroll
-  for (int i = 0; i < kCount * kSets; ++i) {
-    const int at = i % kSets * 32 + own;
-    words[i] = rows[i / kSets].first + (at < rows[i / kSets].elements ? at : 0);
+// Leaves rows that come as words in shared memory, kSize floats each: that of Q, `own` of K, `own` of V; zeros behind the end of a row.
+// Each word is polled by one thread, since polls of all groups for the same rows would stand behind one another.
+template <int kSize, class Veu>
+RK_INLINE void await_step_rows(const Task<Veu>& task, const AttentionStepArgs& args, int64_t q, int64_t k, int64_t v, int own, float* to) {
+  constexpr int kFours = kSize / 4;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < (1 + 2 * own) * kFours; i += Veu::kComputeThreads) {
+    const int row = i / kFours, column = i % kFours * 4;
+    const bool is_q = row == 0, is_v = row > own;
+    const TensorRef& ref = is_q ? args.q : is_v ? args.v : args.k;
+    const int64_t first = is_q   ? q
+                          : is_v ? v + static_cast<int64_t>(row - 1 - own) * args.v_n
+                                 : k + static_cast<int64_t>(row - 1) * args.k_n;
+    const bool exists = column < (is_v ? args.values : args.size);
+    const uint32_t* const words[1] = {words_at(task, ref) + first + (exists ? column : 0)};
+    float4 found[1];
+    await_values(task, words, found);
+    *reinterpret_cast<float4*>(to + i * 4) = exists ? found[0] : float4{0.0f, 0.0f, 0.0f, 0.0f};
   }
-  await_values(task, words, to);
+  sync_compute<Veu>();
+}
+// The lane's elements of a row in shared memory.
+template <int kSets>
+RK_INLINE void load_shared_row(const float* row, float4 (&to)[kSets]) {
 #pragma unroll
-  for (int i = 0; i < kCount * kSets; ++i) {
-    if (i % kSets * 32 + own >= rows[i / kSets].elements) to[i] = float4{0, 0, 0, 0};
-  }
+  for (int j = 0; j < kSets; ++j) to[j] = *reinterpret_cast<const float4*>(row + j * 32 + lane_id() % 8 * 4);
 }
 
 // Rotary position embedding of a row. The element half a row away is one of the same lane.
@@ -132,6 +140,22 @@ RK_INLINE void turn_row(float4 (&x)[kSets], const float4 (&cos)[kSets], const fl
     const float4 a = x[j], b = x[j + kHalf], c = cos[j], s = sin[j], d = cos[j + kHalf], t = sin[j + kHalf];
     x[j] = float4{a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y, a.z * c.z - b.z * s.z, a.w * c.w - b.w * s.w};
     x[j + kHalf] = float4{b.x * d.x + a.x * t.x, b.y * d.y + a.y * t.y, b.z * d.z + a.z * t.z, b.w * d.w + a.w * t.w};
+  }
+}
+
+// Divides a row by its root mean square, times a scale. Its other elements are in the group's other lanes.
+template <int kSets>
+RK_INLINE void normalise_row(float4 (&x)[kSets], const float* scale, float inverse_size, float epsilon) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kSets; ++j) squares += fmaf(x[j].x, x[j].x, x[j].y * x[j].y) + fmaf(x[j].z, x[j].z, x[j].w * x[j].w);
+#pragma unroll
+  for (int step = 1; step < 8; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
+  const float factor = rsqrtf(fmaf(squares, inverse_size, epsilon));
+#pragma unroll
+  for (int j = 0; j < kSets; ++j) {
+    const float4 s = *reinterpret_cast<const float4*>(scale + j * 32 + lane_id() % 8 * 4);
+    x[j] = float4{x[j].x * factor * s.x, x[j].y * factor * s.y, x[j].z * factor * s.z, x[j].w * factor * s.w};
   }
 }
 
@@ -163,11 +187,23 @@ struct StepKeys {
   }
 };
 
-// Adds keys first, first + 32, .. below `end` to the group's sums. `bias`: of key 0, or null.
-template <bool kTurned, int kSize, int kCount, int kLie, class T, class Bias>
-RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const float4 (&q)[kSize / 32], const float4 (&cos)[kSize / 32],
-                             const float4 (&sin)[kSize / 32], const Bias* bias, int32_t bias_n, int32_t first, int32_t end, float scale,
-                             StepSums<kSize / 32>& sums) {
+// What rows are turned and scaled by.
+template <int kSize>
+struct StepFactors {
+  float4 cos[kSize / 32], sin[kSize / 32];
+  const float* scale;  // in shared memory
+};
+
+template <int kRows, int kSets, int kSize>
+RK_INLINE void make_step_row(float4 (&x)[kSets], const AttentionStepArgs& args, const StepFactors<kSize>& factors) {
+  if constexpr ((kRows & kStepNormalised) != 0) normalise_row(x, factors.scale, args.inverse_size, args.epsilon);
+  if constexpr ((kRows & (kStepTurned | kStepTurnedHalves)) != 0) turn_row(x, factors.cos, factors.sin);
+}
+
+// Adds keys first, first + 32, .. below `end` to the group's sums. `bias`: of key 0, or null. kRows: how they are made, 0 of keys before.
+template <int kRows, int kSize, int kCount, int kLie, class T, class Bias>
+RK_INLINE void add_step_keys(const AttentionStepArgs& args, const StepKeys<kSize, kCount, kLie, T>& keys, const float4 (&q)[kSize / 32],
+                             const StepFactors<kSize>& factors, const Bias* bias, int32_t first, int32_t end, StepSums<kSize / 32>& sums) {
   constexpr int kSets = kSize / 32;
   float score[kCount];
   float largest = sums.largest;
@@ -176,7 +212,7 @@ RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const
     float4 k[kSets];
 #pragma unroll
     for (int j = 0; j < kSets; ++j) k[j] = keys.k[i][j].floats();
-    if (kTurned) turn_row(k, cos, sin);
+    make_step_row<kRows>(k, args, factors);
     score[i] = 0.0f;
 #pragma unroll
     for (int j = 0; j < kSets; ++j)
@@ -184,8 +220,8 @@ RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const
 #pragma unroll
     for (int step = 1; step < 8; step *= 2) score[i] += __shfl_xor_sync(kFullMask, score[i], step);
     const int32_t n = first + i * kStepGroups;
-    const float added = bias != nullptr && n < end ? load1_near(bias + n * bias_n) : 0.0f;
-    score[i] = n < end ? fmaf(score[i], scale, added) : -INFINITY;
+    const float added = bias != nullptr && n < end ? load1_near(bias + n * args.bias_n) : 0.0f;
+    score[i] = n < end ? fmaf(score[i], args.scale, added) : -INFINITY;
     largest = fmaxf(largest, score[i]);
   }
   scale_sums(sums, step_factor(sums.largest, largest));
@@ -330,12 +366,13 @@ RK_INLINE StepRange keys_of_mask(const Task<Veu>& task, const AttentionStepArgs&
   return {begin, min(begin + each, row.end)};
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, bool kMasked, uint32_t WORDS, class In, class Past, class Out,
-          class Turn, class Bias>
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, bool kMasked, uint32_t WORDS, class In, class Past, class Out, class Turn,
+          class Bias>
 RK_INLINE void attend_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
+  constexpr bool kTurned = (kRows & (kStepTurned | kStepTurnedHalves)) != 0, kHalves = (kRows & kStepTurnedHalves) != 0;
   static_assert(!kTurned || kSize % 64 == 0);
-  constexpr int kSets = kSize / 32, kCount = StepShape<kSize>::kCount, kTurn = kCount * kStepGroups;
+  constexpr int kSets = kSize / 32, kCount = attention_step_keys(kSize, sizeof(Past)), kTurn = kCount * kStepGroups;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
   uint32_t share, m;
@@ -354,6 +391,14 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   const Bias* bias = values_at<const Bias>(task, args.bias);
   if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
 
+  // Behind what finish_step leaves in shared memory the scales of Q and K, and behind these the rows that come as words.
+  [[maybe_unused]] float* const scales = task.template work_as<float>() + kComputeWarps * StepShape<kSize>::kWords;
+  [[maybe_unused]] float* const own_rows = scales + ((kRows & kStepNormalised) != 0 ? 2 * kSize : 0);
+  if constexpr ((kRows & kStepNormalised) != 0) {
+    for (int n = static_cast<int>(threadIdx.x); n < 2 * kSize; n += Veu::kComputeThreads)
+      scales[n] = n % kSize < args.size ? load1(task.address(n < kSize ? args.q_scale : args.k_scale) + n % kSize) : 0.0f;
+    sync_compute<Veu>();
+  }
   constexpr bool kInWords = (WORDS & kStepInWords) == kStepInWords;
   using Own = std::conditional_t<kInWords, float, In>;
   StepKeys<kSize, kCount, kLie, Past> keys;
@@ -367,52 +412,54 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
     end = kept.end;
   }
   if (!kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
-  float4 q[kSets], cos[kSets], sin[kSets];
+  float4 q[kSets];
+  StepFactors<kSize> factors;
   const auto load_turn = [&](int32_t position) {
-    load_step_row<kLie>(cos_rows + position * args.cos_m, args.cos_k, kSize, cos);
-    load_step_row<kLie>(sin_rows + position * args.sin_m, args.sin_k, kSize, sin);
+    if constexpr (!kTurned) return;
+    constexpr int kFactors = kHalves ? kSize / 2 : kSize, kLoaded = kFactors / 32;
+    float4 cos[kLoaded], sin[kLoaded];
+    load_step_row<kLie>(cos_rows + position * args.cos_m, args.cos_k, kFactors, cos);
+    load_step_row<kLie>(sin_rows + position * args.sin_m, args.sin_k, kFactors, sin);
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) factors.cos[j] = cos[j % kLoaded], factors.sin[j] = sin[j % kLoaded];
   };
   if constexpr (kInWords) {
     static_assert(kEarly && kLie != kElements);
-    const int64_t n = min(group, max(own, 1) - 1);
-    const auto words = [&](const TensorRef& ref, int64_t offset) { return words_at(task, ref) + offset; };
-    const StepWords rows[3] = {{words(args.q, at.q + static_cast<int64_t>(row) * args.q_m), args.size},
-                               {words(args.k, at.k + n * args.k_n), args.size},
-                               {words(args.v, at.v + n * args.v_n), args.values}};
-    if constexpr (kTurned) load_turn(row);
-    float4 found[3 * kSets];
-    await_step_rows<kSets>(task, rows, found);
-#pragma unroll
-    for (int j = 0; j < kSets; ++j) {
-      q[j] = found[j];
-      own_keys.k[0][j] = {found[kSets + j]};
-      own_keys.v[0][j] = {found[2 * kSets + j]};
-    }
+    load_turn(row);
+    await_step_rows<kSize>(task, args, at.q + static_cast<int64_t>(row) * args.q_m, at.k, at.v, own, own_rows);
+    load_shared_row(own_rows, q);
   } else {
     load_step_row<kLie>(q_row, args.q_k, args.size, q);
     if (own > 0) own_keys.load(own_k, own_v, group, own);
   }
-  if constexpr (kTurned) {
-    if (!kInWords) load_turn(row);
-    turn_row(q, cos, sin);
-  }
+  if constexpr (!kInWords) load_turn(row);
+  factors.scale = scales;
+  make_step_row<kRows>(q, args, factors);
   StepSums<kSets> sums;
 #pragma unroll
   for (int j = 0; j < kSets; ++j) sums.y[j] = float4{0, 0, 0, 0};
 
 #pragma unroll 1
   for (int32_t first = begin; first < end; first += kTurn) {
-    add_step_keys<false>(keys, q, q, q, bias, args.bias_n, first + group, end, args.scale, sums);
+    add_step_keys<0>(args, keys, q, factors, bias, first + group, end, sums);
     if (first + kTurn < end) keys.load(past_k, past_v, first + kTurn + group, end);
   }
   if (bias != nullptr) bias += static_cast<int64_t>(args.past) * args.bias_n;
 #pragma unroll 1
   for (int32_t first = 0; first < own; first += kStepGroups) {  // one key for each group at a time
-    if constexpr (!kInWords) {
+    if constexpr (kInWords) {
+      const float* const key = own_rows + (1 + min(first + group, own - 1)) * kSize;
+      float4 k[kSets], v[kSets];
+      load_shared_row(key, k);
+      load_shared_row(key + own * kSize, v);
+#pragma unroll
+      for (int j = 0; j < kSets; ++j) own_keys.k[0][j] = {k[j]}, own_keys.v[0][j] = {v[j]};
+    } else {
       if (first > 0) own_keys.load(own_k, own_v, first + group, own);
     }
-    if constexpr (kTurned) load_turn(min(first + group, own - 1));
-    add_step_keys<kTurned>(own_keys, q, cos, sin, bias, args.bias_n, first + group, own, args.scale, sums);
+    if (own > 1 || row > 0) load_turn(min(first + group, own - 1));
+    factors.scale = scales + kSize;
+    add_step_keys<kRows>(args, own_keys, q, factors, bias, first + group, own, sums);
   }
 
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
@@ -421,16 +468,16 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   finish_step<kSize>(task, args, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
-          class Out = float, class Turn = float, class Bias = float>
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, uint32_t WORDS, class In = float, class Past = float, class Out = float,
+          class Turn = float, class Bias = float>
 RK_BODY void attention_step(const Task<Veu>& caller) {
-  attend_step<Veu, kSize, kLie, kTurned, kEarly, /*kMasked=*/false, WORDS, In, Past, Out, Turn, Bias>(caller);
+  attend_step<Veu, kSize, kLie, kRows, kEarly, /*kMasked=*/false, WORDS, In, Past, Out, Turn, Bias>(caller);
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
-          class Out = float, class Turn = float, class Bias = float>
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, uint32_t WORDS, class In = float, class Past = float, class Out = float,
+          class Turn = float, class Bias = float>
 RK_BODY void attention_step_masked(const Task<Veu>& caller) {
-  attend_step<Veu, kSize, kLie, kTurned, kEarly, /*kMasked=*/true, WORDS, In, Past, Out, Turn, Bias>(caller);
+  attend_step<Veu, kSize, kLie, kRows, kEarly, /*kMasked=*/true, WORDS, In, Past, Out, Turn, Bias>(caller);
 }
 
 // Puts the shares of query m of a batch together: rTask batch * queries + m.

@@ -66,8 +66,16 @@ inline constexpr uint32_t kStepQWords = 1u << kStepQBit, kStepKWords = 1u << kSt
 inline constexpr uint32_t kStepInWords = kStepQWords | kStepKWords | kStepVWords, kStepOutWords = 1u << kStepOutBit;    // in tables
 inline constexpr float kStepMasked =
     -1e38f;  // a key of such a bias has no weight beside one of more; masks are -inf or the least float. In tables
-constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
+// Keys that a group has in registers at a time, `bytes` an element.
+RK_NUMBER int attention_step_keys(int size, int bytes) { return (size <= 64 ? 16 : 8) / bytes; }
+// How the rows of Q and of the own keys are made: divided by their root mean square, turned by factors of whole rows, or of half a row.
+// Bits.
+inline constexpr int kStepTurned = 1, kStepTurnedHalves = 2, kStepNormalised = 4;  // in tables
 constexpr int attention_step_words(int size) { return size + 4; }
-constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }
+inline constexpr int kStepRowsInWords = 8;
+// `rows`: that come as words.
+constexpr int attention_step_work_bytes(int size, bool normalises, int rows) {
+  return (kComputeWarps * attention_step_words(size) + ((normalises ? 2 : 0) + rows) * size) * 4;
+}
 
 }  // namespace rk

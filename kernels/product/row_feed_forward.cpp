@@ -131,50 +131,75 @@ struct ColumnInfo {
   float scale = 1, bias = 0;
 };
 
-// A column of the first products: its k as halves, times the normalisation's scale; what the halves and the sum need.
-ColumnInfo pack_first(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t n, std::span<float> column,
-                      std::span<uint16_t> halves) {
-  const float *const data = f32_data(graph.tensor(w.id)), *const scale = f32_data_or_null(graph, f.scale),
-                     *const shift = f32_data_or_null(graph, f.shift), *const bias = f32_data_or_null(graph, w.bias);
-  double shifted = bias != nullptr ? bias[n] : 0;
-  for (int64_t k = 0; k < w.k; ++k) {
-    float& v = column[static_cast<size_t>(k)];
-    v = w.alpha * data[w.turned ? n * w.k + k : k * w.n + n];
-    if (shift != nullptr) shifted += static_cast<double>(shift[k]) * v;
-    if (scale != nullptr) v *= scale[k];
+// Calls f(row, column, weight) for a part of weights [K, N], alpha times, in the order in which they lie.
+void for_each_weight(const Graph& graph, const FeedWeights& w, int64_t row, int64_t row_end, int64_t column, int64_t column_end,
+                     const auto& f) {
+  const float* const data = f32_data(graph.tensor(w.id));
+  if (w.turned) {
+    for (int64_t c = column; c < column_end; ++c) {
+      for (int64_t r = row; r < row_end; ++r) f(r, c, w.alpha * data[c * w.k + r]);
+    }
+  } else {
+    for (int64_t r = row; r < row_end; ++r) {
+      for (int64_t c = column; c < column_end; ++c) f(r, c, w.alpha * data[r * w.n + c]);
+    }
   }
-  const int exponent = half_exponent(column);
-  halves_of(column.data(), w.k, std::ldexp(1.0F, -exponent), halves.data());
-  return {std::ldexp(1.0F, exponent), static_cast<float>(shifted)};
+}
+
+// Some columns of a first product as halves, with the normalisation's scale and shift; zeros behind k and behind the last column.
+struct FirstColumns {
+  int64_t padded = 0;            // k of a column
+  std::vector<uint16_t> halves;  // [column][padded]
+  std::vector<ColumnInfo> infos;
+};
+FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t begin, int64_t count) {
+  FirstColumns made{f.slice(count).blocks() * rk::kRowFeedDepth, {}, std::vector<ColumnInfo>(static_cast<size_t>(count))};
+  made.halves.resize(static_cast<size_t>(count * made.padded));
+  const int64_t there = std::min(count, f.inner() - begin), line = w.k + 16;  // powers of two would bring all columns to the same lines
+  std::vector<float> columns(static_cast<size_t>(there * line));
+  for_each_weight(graph, w, 0, w.k, begin, begin + there,
+                  [&](int64_t k, int64_t c, float v) { columns[static_cast<size_t>((c - begin) * line + k)] = v; });
+  const float *const scale = f32_data_or_null(graph, f.scale), *const shift = f32_data_or_null(graph, f.shift),
+                     *const bias = f32_data_or_null(graph, w.bias);
+  for (int64_t i = 0; i < there; ++i) {
+    const std::span column = std::span(columns).subspan(static_cast<size_t>(i * line), static_cast<size_t>(w.k));
+    double shifted = bias != nullptr ? bias[begin + i] : 0;
+    for (size_t k = 0; k < column.size(); ++k) {
+      if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];
+      if (scale != nullptr) column[k] *= scale[k];
+    }
+    const int exponent = half_exponent(column);
+    halves_of(column.data(), w.k, std::ldexp(1.0F, -exponent), made.halves.data() + i * made.padded);
+    made.infos[static_cast<size_t>(i)] = {std::ldexp(1.0F, exponent), static_cast<float>(shifted)};
+  }
+  return made;
 }
 
 // The exponent of each column of the second product.
 std::vector<int> second_exponents(const Graph& graph, const FeedWeights& w) {
-  const float* const data = f32_data(graph.tensor(w.id));
   std::vector<float> largest(static_cast<size_t>(w.n), 0.0F);
-  for (int64_t i = 0; i < w.k * w.n; ++i) {
-    const float v = std::abs(w.alpha * data[i]);
-    float& to = largest[static_cast<size_t>(w.turned ? i / w.k : i % w.n)];
-    if (std::isfinite(v) && v > to) to = v;
-  }
+  for_each_weight(graph, w, 0, w.k, 0, w.n, [&](int64_t, int64_t c, float v) {
+    float& to = largest[static_cast<size_t>(c)];
+    const float magnitude = std::abs(v);
+    if (magnitude > to && std::isfinite(magnitude)) to = magnitude;
+  });
   std::vector<int> exponents;
   for (const float& v : largest) exponents.push_back(half_exponent(std::span(&v, 1)));
   return exponents;
 }
 
-struct FirstColumns {
-  std::vector<uint16_t> halves;  // [column][k up to whole blocks]
-  std::vector<ColumnInfo> infos;
-};
-FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t begin, int64_t count) {
-  const int64_t padded = f.slice(count).blocks() * rk::kRowFeedDepth;
-  FirstColumns made{std::vector<uint16_t>(static_cast<size_t>(count * padded)), std::vector<ColumnInfo>(static_cast<size_t>(count))};
-  std::vector<float> column(static_cast<size_t>(w.k));
-  for (int64_t i = 0; i < std::min(count, f.inner() - begin); ++i) {
-    const std::span halves = std::span(made.halves).subspan(static_cast<size_t>(i * padded), static_cast<size_t>(padded));
-    made.infos[static_cast<size_t>(i)] = pack_first(graph, f, w, begin + i, column, halves);
-  }
-  return made;
+// `of_rtask` rows of the second product's weights as halves, [row][f.pitch()]; zeros behind the last row and column, up to whole steps.
+std::vector<uint16_t> second_rows(const Graph& graph, const RowFeed& f, const std::vector<int>& exponents, int64_t begin,
+                                  int64_t of_rtask) {
+  const int64_t there = std::min(of_rtask, f.inner() - begin), count = f.slice(of_rtask).steps() * rk::kRowFeedStep;
+  std::vector<float> factors, rows(static_cast<size_t>(there * f.pitch()));
+  for (const int exponent : exponents) factors.push_back(std::ldexp(1.0F, -exponent));
+  for_each_weight(graph, f.second, begin, begin + there, 0, f.columns(), [&](int64_t h, int64_t c, float v) {
+    rows[static_cast<size_t>((h - begin) * f.pitch() + c)] = v * factors[static_cast<size_t>(c)];
+  });
+  std::vector<uint16_t> halves(static_cast<size_t>(count * f.pitch()));
+  halves_of(rows.data(), static_cast<int64_t>(rows.size()), 1, halves.data());
+  return halves;
 }
 
 // The chunks of a rTask whose columns of y begin at `begin`.
@@ -183,34 +208,26 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
   const rk::RowFeedSlice s = f.slice(of_rtask);
   std::vector<FirstColumns> first = {first_columns(graph, f, f.gate, begin, of_rtask)};
   if (f.steps.up) first.push_back(first_columns(graph, f, f.up, begin, of_rtask));
-  const float* const second = f32_data(graph.tensor(f.second.id));
-  std::vector<float> factors;
-  for (const int exponent : exponents) factors.push_back(std::ldexp(f.second.alpha, -exponent));
-  const auto value = [&](int64_t h, int64_t c) -> uint16_t {
-    if (h >= of_rtask || begin + h >= f.inner() || c >= f.columns()) return 0;
-    const int64_t at = f.second.turned ? c * f.second.k + begin + h : (begin + h) * f.columns() + c;
-    return half_of(second[at] * factors[static_cast<size_t>(c)]);
-  };
+  const std::vector<uint16_t> second = second_rows(graph, f, exponents, begin, of_rtask);
   const auto put_block = [&](std::byte* at, int64_t block) {
     for (int64_t tile = 0; tile < s.tiles(); ++tile) {
       for (const FirstColumns& of : first) {
         for (int64_t n = 0; n < rk::kRowFeedTile; ++n, at += rk::kRowFeedDepth * 2) {
-          const int64_t from = (tile * rk::kRowFeedTile + n) * s.blocks() + block;
-          std::memcpy(at, of.halves.data() + from * rk::kRowFeedDepth, rk::kRowFeedDepth * 2);
+          const int64_t from = (tile * rk::kRowFeedTile + n) * of.padded + block * rk::kRowFeedDepth;
+          std::memcpy(at, of.halves.data() + from, rk::kRowFeedDepth * 2);
         }
       }
     }
   };
   const auto put_step = [&](std::byte* at, int64_t number) {
     const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * rk::kRowFeedStep;
-    for (int64_t warp = 0; warp < rk::kComputeWarps; ++warp) {
-      for (int64_t lane = 0; lane < rk::kWarp; ++lane) {
-        for (int64_t i = 0; i < 8; ++i, at += 2) {
-          const int64_t c = first_column + warp * rk::kRowFeedColumns + i / 4 * 8 + lane / 4;
-          const uint16_t v = value(first_h + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2, c);
-          std::memcpy(at, &v, 2);
-        }
+    for (int64_t lane = 0; lane < rk::kComputeWarps * rk::kWarp; ++lane) {
+      uint16_t cell[8];
+      for (int64_t i = 0; i < 8; ++i) {
+        const int64_t c = first_column + lane / rk::kWarp * rk::kRowFeedColumns + i / 4 * 8 + lane % rk::kWarp / 4;
+        cell[i] = second[static_cast<size_t>((first_h + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2) * f.pitch() + c)];
       }
+      std::memcpy(at + lane * 16, cell, sizeof cell);
     }
   };
   for_each_cell(f, of_rtask, chunk_bytes, [&](int64_t chunk, int64_t byte, int part, int64_t number) {
@@ -236,7 +253,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   }
   const Phase& phase = rkernel.phases[0];
   const int64_t of_rtask = rkernel.config_value("columns"), rtask_bytes = phase.ring.chunk_bytes * phase.ring.chunks_per_rtask;
-  Bytes bytes(static_cast<size_t>(phase.rtasks * rtask_bytes));
+  Bytes bytes = zero_bytes(static_cast<size_t>(phase.rtasks * rtask_bytes));
   for (int64_t t = 0; t < phase.rtasks; ++t)
     pack_rtask(graph, f, exponents, t * of_rtask, of_rtask, phase.ring.chunk_bytes, bytes.data() + t * rtask_bytes);
   return bytes;

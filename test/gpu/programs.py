@@ -25,7 +25,7 @@ def compile_and_build(tamp, path, folder, device, *options):
     compile_s, memory = run([tamp, "compile", path, "-o", folder, "--name", "step", "--vdevice", "cpu" if on_cpu else "h200", "-q", *options])
     to = ["-std=c++20", "-shared", f"-I{folder}", "-o", folder / "program.so"]
     stand_in = ["g++", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-DTAMP_CUDA_ON_CPU", f"-I{STAND_IN}", *to, "-x", "c++", folder / "step.cu", "-lboost_context"]
-    build_s, _ = run(stand_in if on_cpu else ["nvcc", "-O3", "-arch=sm_90a", "-w", "-Xcompiler", "-fPIC", *to, folder / "step.cu"])
+    build_s, _ = run(stand_in if on_cpu else ["nvcc", "-O3", "-arch=sm_90a", "-w", "-Xcompiler", "-fPIC,-fno-gnu-unique", "-Xlinker", "-Bsymbolic", *to, folder / "step.cu"])
     return {"compile_s": round(compile_s, 1), "compile_gb": round(memory, 1), "build_s": round(build_s, 1)}
 
 

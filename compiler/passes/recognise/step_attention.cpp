@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,17 @@ struct KeyParts {
   TensorId past, own;
 };
 
-// x, where a tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin.
+// x, where a tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin. With `by_halves` cos and sin have S/2 columns, and the tensor is
+// concat(low * cos - high * sin, low * sin + high * cos) of the halves of x.
 struct Rotation {
   TensorId x, cos, sin;
+  bool by_halves = false;
+};
+
+// x, where a tensor is x with rows divided by their root mean square, times a scale.
+struct RowNorm {
+  TensorId x, scale;
+  Normalize op;
 };
 
 bool repeats(const ROperator& rop) {
@@ -93,6 +102,7 @@ class StepMaker {
     const ROperator* const maker = maker_or_made(id);
     if (!maker) return std::nullopt;
     if (std::optional<Rotation> found = rotation_by(*maker)) return found;
+    if (std::optional<Rotation> found = rotation_by_halves(*maker)) return found;
     if (!std::holds_alternative<Reshape>(maker->attrs) && !std::holds_alternative<Transpose>(maker->attrs)) return std::nullopt;
     const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
     if (from.size() < 2 || to.size() < 2 || from.back() != to.back()) return std::nullopt;
@@ -127,6 +137,70 @@ class StepMaker {
     return std::nullopt;
   }
 
+  // The factors of a sum or difference of two products with halves: half `first` of x times one, half 1 - `first` times the other.
+  std::optional<Rotation> halves_of(TensorId id, ElementwiseOp op) const {
+    const ROperator* const made = maker_by(graph_, uses_, id, op);
+    if (!made || made->inputs.size() != 2) return std::nullopt;
+    Rotation found;
+    for (const size_t term : {size_t{0}, size_t{1}}) {
+      const ROperator* const product = maker_by(graph_, uses_, made->inputs[term], ElementwiseOp::mul);
+      if (!product || product->inputs.size() != 2) return std::nullopt;
+      for (const size_t part : {size_t{0}, size_t{1}}) {
+        const ROperator* const slice = maker_of(graph_, uses_, product->inputs[part]);
+        if (!slice || !std::holds_alternative<Slice>(slice->attrs)) continue;
+        const TensorId x = slice->inputs[0];
+        const int64_t half = graph_.tensor(x).shape.back() / 2;
+        if (found.x.valid() && x != found.x) continue;
+        const bool is_low = is_half(product->inputs[part], x, 0);
+        if (!is_low && !is_half(product->inputs[part], x, half)) continue;
+        found.x = x;
+        (is_low ? found.cos : found.sin) = product->inputs[1 - part];
+        if (term == 0 && !is_low && op == ElementwiseOp::sub) return std::nullopt;
+        break;
+      }
+    }
+    return found.x.valid() && found.cos.valid() && found.sin.valid() ? std::optional(found) : std::nullopt;
+  }
+
+  std::optional<Rotation> rotation_by_halves(const ROperator& rop) const {
+    const auto* const concat = std::get_if<Concat>(&rop.attrs);
+    if (!concat || rop.inputs.size() != 2 || concat->axis != static_cast<int64_t>(graph_.tensor(rop.outputs[0]).shape.size()) - 1)
+      return std::nullopt;
+    // low * cos - high * sin; low * sin + high * cos.
+    std::optional<Rotation> lower = halves_of(rop.inputs[0], ElementwiseOp::sub);
+    const std::optional<Rotation> upper = halves_of(rop.inputs[1], ElementwiseOp::add);
+    if (!lower || !upper || lower->x != upper->x || lower->cos != upper->sin || lower->sin != upper->cos) return std::nullopt;
+    lower->by_halves = true;
+    const auto is_row = [&](TensorId id) {
+      return are_factors(id, graph_.tensor(lower->x).shape, graph_.tensor(lower->x).shape.back() / 2);
+    };
+    return graph_.tensor(lower->x).shape.back() % 2 == 0 && is_row(lower->cos) && is_row(lower->sin) ? lower : std::nullopt;
+  }
+
+  // Looks for a normalisation of rows behind views of the tensor; x is seen through the same views.
+  std::optional<RowNorm> norm_of(TensorId id, const std::string& name) {
+    const ROperator* const maker = maker_or_made(id);
+    if (!maker) return std::nullopt;
+    if (const auto* op = std::get_if<Normalize>(&maker->attrs)) {
+      const Shape& shape = graph_.tensor(id).shape;
+      const bool takes = !op->centered && op->axes == std::vector{static_cast<int64_t>(shape.size()) - 1} && maker->inputs.size() == 2 &&
+                         is_f32_constant(graph_, maker->inputs[1]) && graph_.tensor(maker->inputs[1]).shape == Shape{shape.back()} &&
+                         graph_.tensor(maker->inputs[0]).dtype == DType::f32;
+      return takes ? std::optional(RowNorm{maker->inputs[0], maker->inputs[1], *op}) : std::nullopt;
+    }
+    if (!std::holds_alternative<Reshape>(maker->attrs) && !std::holds_alternative<Transpose>(maker->attrs)) return std::nullopt;
+    const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
+    if (from.empty() || to.empty() || from.back() != to.back()) return std::nullopt;
+    const ROperator view = *maker;
+    std::optional<RowNorm> found = norm_of(view.inputs[0], name);
+    if (!found) return std::nullopt;
+    if (const auto* transpose = std::get_if<Transpose>(&view.attrs);
+        transpose && transpose->perm.back() + 1 != static_cast<int64_t>(to.size()))
+      return std::nullopt;
+    found->x = add(view, found->x, name, graph_.tensor(id).shape);
+    return found;
+  }
+
   // Whether the tensor is concat(-x[..,S/2:], x[..,:S/2]).
   bool is_half_turned(TensorId id, TensorId x) const {
     const ROperator* const maker = maker_of(graph_, uses_, id);
@@ -150,15 +224,25 @@ class StepMaker {
   }
   // Whether all matrices of x have the same factors.
   bool is_of_rows(TensorId factors, TensorId x) const {
-    const Shape &shape = graph_.tensor(factors).shape, &rows = graph_.tensor(x).shape;
-    if (graph_.tensor(factors).dtype != DType::f32 || shape.empty() || shape.back() != rows.back() || shape.size() > rows.size())
-      return false;
+    return are_factors(factors, graph_.tensor(x).shape, graph_.tensor(x).shape.back());
+  }
+  bool are_factors(TensorId factors, const Shape& rows, int64_t columns) const {
+    const Shape& shape = graph_.tensor(factors).shape;
+    if (graph_.tensor(factors).dtype != DType::f32 || shape.empty() || shape.back() != columns || shape.size() > rows.size()) return false;
     const auto matrix = static_cast<std::ptrdiff_t>(std::min<size_t>(2, shape.size()));
     return std::all_of(shape.begin(), shape.end() - matrix, [](int64_t extent) { return extent == 1; });
   }
   bool is_one_row(TensorId factors) const {
     const Shape& shape = graph_.tensor(factors).shape;
     return shape.size() < 2 || shape[shape.size() - 2] == 1;
+  }
+  // Whether the tensors are one, or Reshapes of one to the same shape.
+  bool are_alike(TensorId a, TensorId b) const {
+    const auto source = [&](TensorId id) {
+      const ROperator* const maker = maker_of(graph_, uses_, id);
+      return maker && std::holds_alternative<Reshape>(maker->attrs) ? maker->inputs[0] : id;
+    };
+    return a == b || (source(a) == source(b) && graph_.tensor(a).shape == graph_.tensor(b).shape);
   }
   // The factors without dimensions in front of the matrix, so that they broadcast to x behind any view.
   TensorId as_matrix(TensorId id, const std::string& name) {
@@ -184,24 +268,51 @@ class StepMaker {
     const std::string name = "." + rop.name;
     const std::optional<KeyParts> k = parts_of(rop.inputs[1], rank - 2, name), v = parts_of(rop.inputs[2], v_rank - 2, name);
     if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
-    ROperator step = fused(rop, rop.inputs[0], *k, *v, std::nullopt);
+    ROperator step = fused(rop, rop.inputs[0], *k, *v, {});
     if (!estimator_(graph_, step)) return std::nullopt;
-    // The rotations of Q and K, if both have one by the same factors and a rKernel takes them.
-    const size_t tensors = graph_.tensors.size(), made = made_.size();
-    const std::optional<Rotation> turned_q = rotation_of(rop.inputs[0], name + ".straight"),
-                                  turned_k = rotation_of(k->own, name + ".straight");
-    if (turned_q && turned_k && turned_q->cos == turned_k->cos && turned_q->sin == turned_k->sin) {
-      const Rotation rotation{turned_q->x, as_matrix(turned_q->cos, name + ".cos"), as_matrix(turned_q->sin, name + ".sin")};
-      ROperator turned = fused(rop, turned_q->x, {k->past, turned_k->x}, *v, rotation);
-      if (estimator_(graph_, turned)) return turned;
-    }
-    graph_.tensors.resize(tensors);
-    made_.resize(made);
+    // How the rows of Q and K are made, if both are made alike and a rKernel takes it: turned, and before that normalised.
+    RowSteps made;
+    TensorId q = rop.inputs[0], own = k->own;
+    const auto take = [&](auto find) {
+      const size_t tensors = graph_.tensors.size(), views = made_.size();
+      const RowSteps before = made;
+      const std::pair<TensorId, TensorId> rows = {q, own};
+      if (find()) {
+        ROperator other = fused(rop, q, {k->past, own}, *v, made);
+        if (estimator_(graph_, other)) return void(step = std::move(other));
+      }
+      made = before;
+      std::tie(q, own) = rows;
+      graph_.tensors.resize(tensors);
+      made_.resize(views);
+    };
+    take([&] {
+      const std::optional<Rotation> turned_q = rotation_of(q, name + ".straight"), turned_k = rotation_of(own, name + ".straight");
+      if (!turned_q || !turned_k || turned_q->by_halves != turned_k->by_halves || !are_alike(turned_q->cos, turned_k->cos) ||
+          !are_alike(turned_q->sin, turned_k->sin))
+        return false;
+      made.rotation = Rotation{{}, as_matrix(turned_q->cos, name + ".cos"), as_matrix(turned_q->sin, name + ".sin"), turned_q->by_halves};
+      q = turned_q->x, own = turned_k->x;
+      return true;
+    });
+    take([&] {
+      const std::optional<RowNorm> q_norm = norm_of(q, name + ".plain"), k_norm = norm_of(own, name + ".plain");
+      if (!q_norm || !k_norm || q_norm->op.epsilon != k_norm->op.epsilon) return false;
+      made.q_norm = q_norm, made.k_norm = k_norm;
+      q = q_norm->x, own = k_norm->x;
+      return true;
+    });
     return step;
   }
 
-  // The steps from the parts of keys and values on. With a rotation Q and the own keys are turned by its factors first.
-  ROperator fused(const ROperator& rop, TensorId q, const KeyParts& k, const KeyParts& v, const std::optional<Rotation>& rotation) {
+  // What is done to the rows of Q and of the own keys before they meet. Rotation::x and RowNorm::x are not used.
+  struct RowSteps {
+    std::optional<Rotation> rotation;
+    std::optional<RowNorm> q_norm, k_norm;
+  };
+
+  // The steps from the parts of keys and values on, behind those of `rows`.
+  ROperator fused(const ROperator& rop, TensorId q, const KeyParts& k, const KeyParts& v, const RowSteps& rows) {
     const size_t tensors = graph_.tensors.size();
     std::vector<ROperator> steps;
     const auto add_step = [&](OpAttrs attrs, const std::vector<TensorId>& inputs, Shape shape) {
@@ -223,17 +334,32 @@ class StepMaker {
       slice.starts.back() = number * slice.extents.back();
       return add_step(slice, {x}, slice.extents);
     };
+    const std::optional<Rotation>& rotation = rows.rotation;
     const auto turned = [&](TensorId x) {
       if (!rotation) return x;
+      if (rotation->by_halves) {
+        const TensorId low = half(x, 0), high = half(x, 1);
+        const TensorId lower = elementwise({{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::sub, {-1, -2}}},
+                                           {low, rotation->cos, high, rotation->sin});
+        const TensorId upper = elementwise({{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}},
+                                           {low, rotation->sin, high, rotation->cos});
+        return joined(lower, upper, graph_.tensor(x).shape.size() - 1);
+      }
       const TensorId high = half(x, 1), negated = elementwise({{ElementwiseOp::neg, {0}}}, {high});
       const TensorId crossed = joined(negated, half(x, 0), graph_.tensor(x).shape.size() - 1);
       return elementwise({{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}},
                          {x, rotation->cos, crossed, rotation->sin});
     };
     const auto keys = [&](const KeyParts& parts, TensorId own) { return joined(parts.past, own, graph_.tensor(own).shape.size() - 2); };
+    const auto normalised = [&](TensorId x, const std::optional<RowNorm>& norm) {
+      if (!norm) return x;
+      Normalize op = norm->op;
+      op.axes = {static_cast<int64_t>(graph_.tensor(x).shape.size()) - 1};
+      return add_step(op, {x, norm->scale}, graph_.tensor(x).shape);
+    };
     ROperator attention = rop;
-    attention.inputs[0] = turned(q);
-    attention.inputs[1] = keys(k, turned(k.own));
+    attention.inputs[0] = turned(normalised(q, rows.q_norm));
+    attention.inputs[1] = keys(k, turned(normalised(k.own, rows.k_norm)));
     attention.inputs[2] = keys(v, v.own);
     steps.push_back(std::move(attention));
     std::vector<TensorId> operands = {q, k.own, v.own, operand(rop, kAttentionBias), k.past, v.past};
