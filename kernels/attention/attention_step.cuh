@@ -283,9 +283,8 @@ RK_INLINE void store_step(const Task<Veu>& task, const AttentionStepArgs& args, 
 
 // Puts the groups' sums together and stores them: Y, or with several shares largest, sum and the weighted sum of values.
 template <int kSize, class Veu, class Out>
-RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args, StepSums<kSize / 32>& sums, Out* out, uint32_t* words,
-                           float* share) {
-  float* const shared = task.template work_as<float>();
+RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args, float* shared, StepSums<kSize / 32>& sums, Out* out,
+                           uint32_t* words, float* share) {
   constexpr int kSets = kSize / 32, kPitch = StepShape<kSize>::kWords, kWarps = Veu::kComputeThreads / kWarp;
   add_neighbour(sums, 8);
   add_neighbour(sums, 16);
@@ -325,9 +324,8 @@ struct StepRange {
 
 // The keys from the first to the last one below `count` whose bias is above `least`; none if there is none. All threads call it.
 template <int kSize, class Veu, class Bias>
-RK_INLINE StepRange keys_above(const Task<Veu>& task, const Bias* bias, int32_t bias_n, int32_t count, float least) {
+RK_INLINE StepRange keys_above(int32_t* shared, const Bias* bias, int32_t bias_n, int32_t count, float least) {
   constexpr int kPitch = StepShape<kSize>::kWords, kBegin = kSize + 2, kEnd = kSize + 3;  // words that finish_step leaves free
-  int32_t* const shared = task.template work_as<int32_t>();
   int32_t begin = count, end = 0;
 #pragma unroll 8
   for (int32_t n = static_cast<int32_t>(threadIdx.x); n < count; n += Veu::kComputeThreads) {
@@ -355,11 +353,11 @@ RK_INLINE StepRange keys_above(const Task<Veu>& task, const Bias* bias, int32_t 
 
 // The share's part of the keys that a row's mask leaves. A row that is masked whole by finite numbers weighs all keys.
 template <int kSize, class Veu, class Bias>
-RK_INLINE StepRange keys_of_mask(const Task<Veu>& task, const AttentionStepArgs& args, const Bias* bias, int32_t share) {
-  StepRange row = keys_above<kSize>(task, bias, args.bias_n, args.past, kStepMasked);
+RK_INLINE StepRange keys_of_mask(const AttentionStepArgs& args, int32_t* shared, const Bias* bias, int32_t share) {
+  StepRange row = keys_above<kSize, Veu>(shared, bias, args.bias_n, args.past, kStepMasked);
   if (row.begin == row.end) {
     sync_compute<Veu>();  // all have read what the others found
-    row = keys_above<kSize>(task, bias, args.bias_n, args.past, -INFINITY);
+    row = keys_above<kSize, Veu>(shared, bias, args.bias_n, args.past, -INFINITY);
   }
   const int32_t turns = (row.end - row.begin + kStepGroups - 1) / kStepGroups, shares = args.shares_of_query;
   const int32_t each = (turns + shares - 1) / shares * kStepGroups, begin = min(row.begin + share * each, row.end);
@@ -392,7 +390,8 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
 
   // Behind what finish_step leaves in shared memory the scales of Q and K, and behind these the rows that come as words.
-  [[maybe_unused]] float* const scales = task.template work_as<float>() + kComputeWarps * StepShape<kSize>::kWords;
+  float* const work = task.template work_as<float>();  // once: said of it twice, nvcc 13.0 left out all that followed
+  [[maybe_unused]] float* const scales = work + kComputeWarps * StepShape<kSize>::kWords;
   [[maybe_unused]] float* const own_rows = scales + ((kRows & kStepNormalised) != 0 ? 2 * kSize : 0);
   if constexpr ((kRows & kStepNormalised) != 0) {
     for (int n = static_cast<int>(threadIdx.x); n < 2 * kSize; n += Veu::kComputeThreads)
@@ -407,7 +406,7 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   if (!kInWords) task.await_inputs();
   if constexpr (kMasked) {
     static_assert(!kEarly);
-    const StepRange kept = keys_of_mask<kSize>(task, args, bias, static_cast<int32_t>(share));
+    const StepRange kept = keys_of_mask<kSize, Veu>(args, reinterpret_cast<int32_t*>(work), bias, static_cast<int32_t>(share));
     begin = kept.begin;
     end = kept.end;
   }
@@ -465,7 +464,7 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
   float* shares = task.address(args.shares);
   if (shares != nullptr) shares += static_cast<int64_t>(task.index) * StepShape<kSize>::kWords;
-  finish_step<kSize>(task, args, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
+  finish_step<kSize>(task, args, work, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
 }
 
 template <class Veu, int kSize, int kLie, int kRows, bool kEarly, uint32_t WORDS, class In = float, class Past = float, class Out = float,

@@ -157,9 +157,20 @@ def compiled(tamp, number, arch, execution):
 def built(folder, number, arch, bodies):
     """nvcc takes the row's program: for sm_90a as far as machine code, since only ptxas knows what wgmma may do."""
     kind = "cubin" if arch == "sm_90a" else "ptx"
-    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Werror", "all-warnings", f"-{kind}", "-o", folder / f"program.{kind}", folder / f"row{number}.cu"]
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Werror", "all-warnings", f"-{kind}", "--keep", "--keep-dir", folder, "-o", folder / f"program.{kind}", folder / f"row{number}.cu"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}, with {sorted(bodies)}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    ptx = max(folder.glob("*.ptx"), key=lambda path: path.stat().st_size).read_text()
+    assert not (empty := without_stores(ptx, bodies)), f"row {number} for {arch}: nvcc left out what these bodies store: {empty}"
+
+
+def without_stores(ptx, bodies):
+    """Bodies that store nothing to memory that others see. nvcc may take something for impossible, and then leaves out all that follows without a word."""
+    found = set()
+    for head, function in re.findall(r"^\.func ([^;{]*)\{(.*?)^\}", ptx, re.M | re.S):
+        if not re.search(r"\b(st|red|atom)\.(?!shared|local|param)", function):
+            found |= {name for name in bodies if f"{len(name)}{name}I" in head}
+    return sorted(found)
 
 
 def bodies_test(arch, execution):
