@@ -70,7 +70,7 @@ class FieldsOf {
   void visit(const std::string& path, std::string& value) {
     leaf(path, value, [](const std::string& was, unsigned how) { return how % 2 == 0 ? was + "1" : std::string(); });
   }
-  void visit(const std::string&, std::shared_ptr<const Bytes>&) {}
+  void visit(const std::string&, TensorData&) {}
   void visit(const std::string&, std::map<std::string, double, std::less<>>&) {}  // costs of a vDevice
   void visit(const std::string&, OpAttrs&) {}
   void visit(const std::string&, NoTensorArg&) {}
