@@ -174,11 +174,11 @@ class ExternalRange {
 
 }  // namespace
 
-TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Reading reading,
+TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Loading loading,
                               const std::string& where) {
   ExternalRange range(parse_reference(tensor, where), folder, expected_bytes, where);
-  if (reading == Reading::none) return {};
-  if (reading == Reading::at_once) return std::make_shared<const Bytes>(range.read());
+  if (loading == Loading::none) return {};
+  if (loading == Loading::at_once) return std::make_shared<const Bytes>(range.read());
   return TensorData::made_by(static_cast<size_t>(expected_bytes), [range = std::move(range)] { return range.read(); });
 }
 

@@ -15,8 +15,8 @@ namespace tamp::frontend {
 // The `expected_bytes` of `tensor`, whose data_location is EXTERNAL, from a file in `folder`. The file, its kind and its length are checked
 // at once. With `when_asked` large data are read by those who ask for them, if the file is still the same then. Every Error begins with
 // `where`.
-enum class Reading { none, when_asked, at_once };
-TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Reading reading,
+enum class Loading { none, when_asked, at_once };
+TensorData read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, Loading loading,
                               const std::string& where);
 
 }  // namespace tamp::frontend

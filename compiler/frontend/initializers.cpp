@@ -202,8 +202,8 @@ ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, co
       throw bad_input("{}: values both inside the model and in an external file", where);
     const bool read = source.load_weights || bytes_needed <= kSmallBytes;
     // Only numbers in floats are large; types of results depend on others.
-    const Reading reading = is_float(value.dtype) ? Reading::when_asked : Reading::at_once;
-    value.data = read_external_data(tensor, source.folder, bytes_needed, read ? reading : Reading::none, where);
+    const Loading loading = is_float(value.dtype) ? Loading::when_asked : Loading::at_once;
+    value.data = read_external_data(tensor, source.folder, bytes_needed, read ? loading : Loading::none, where);
     if (!read) return value;
   } else {
     value.data = std::make_shared<const Bytes>(inline_bytes(tensor, value.dtype, *count, where));

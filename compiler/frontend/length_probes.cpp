@@ -28,7 +28,7 @@ std::vector<double> values_of(const Tensor& tensor) {
 bool is_cut_of(const Tensor& whole, const Tensor& part) {
   if (whole.data == part.data) return true;
   if (!whole.data || !part.data) return whole.shape == part.shape;
-  if (whole.shape == part.shape) return *whole.data == *part.data;
+  if (whole.shape == part.shape) return *whole.data.hold() == *part.data.hold();
   const auto each = static_cast<size_t>(bytes_of(whole.dtype));
   const std::vector<int64_t> strides = row_major_strides(whole.shape);
   std::vector<int64_t> at(part.shape.size(), 0);

@@ -95,6 +95,7 @@ class LengthsReader {
     largest.options.ranges.clear();
     largest.options.batches.reset();
     largest.options.keeps_copies = true;
+    largest.options.external = std::make_shared<ExternalData>();
     for (size_t l = 0; l < lengths_.size(); ++l) set(largest, l, lengths_[l].largest);
     read(largest);
     std::vector<Reading> readings = {largest};

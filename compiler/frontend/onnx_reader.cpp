@@ -38,13 +38,11 @@ void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names)
   }
 }
 
-// What was read of external files, by what names it in the model.
-using Ranges = std::map<std::string, TensorData>;
-
 class Reader {
  public:
   Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
+    external_ = options.external ? options.external : std::make_shared<ExternalData>();
     builder_.keeps_copies = options.keeps_copies;
     builder_.open_trips = options.open_trips;
     source_ = {folder.empty() ? "." : folder, options.load_weights};
@@ -154,7 +152,7 @@ class Reader {
     range.clear_name();
     range.clear_doc_string();
     range.clear_dims();
-    TensorData& bytes = ranges_[range.SerializeAsString()];
+    TensorData& bytes = (*external_)[range.SerializeAsString()];
     if (!bytes) bytes = read_tensor(proto, source_, where).data;
     value.data = bytes;  // of the right length: that was checked
     return value;
@@ -375,7 +373,7 @@ class Reader {
   const std::string& path_;
   std::string file_;
   const ReadOptions& options_;
-  Ranges ranges_;
+  std::shared_ptr<ExternalData> external_;
   TensorSource source_;
   onnx::ModelProto model_;
   int64_t opset_ = 0;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace tamp::frontend {
 
 using Frozen = std::map<std::string, ops::Value>;
+using ExternalData = std::map<std::string, TensorData>;  // by what names it in the model
 
 struct ReadOptions {
   std::map<std::string, int64_t> dims;             // --dim N=8: symbolic dimensions
@@ -28,6 +30,8 @@ struct ReadOptions {
   std::function<Graph(Graph)> lift = {};
   // Changes what was read; with lengths, at each value that the model is read with, before they are followed.
   std::function<void(Graph&)> extend = {};
+  // What other readings of the model know of its external data. Readings that share it have the same TensorData.
+  std::shared_ptr<ExternalData> external = nullptr;
   bool keeps_copies = false;  // a Slice of all elements and the like stay, so that graphs of several lengths are alike
 };
 
