@@ -230,6 +230,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   refuse_loops(options, prepared.source, model_path);
+  forget_data(prepared.source);
   dump("read", prepared.source);
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
@@ -246,6 +247,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   }
   prepared.vdevice = shape::with_final_stages(prepared.graph, setting, shape::program_shape(prepared.graph, setting));
   prepared.graph = shape::narrowed(std::move(prepared.graph), setting, prepared.vdevice);
+  forget_data(prepared.source);
   forget_data(prepared.graph);
   shape::log_activations(prepared.graph, setting);
   dump("narrow_activations", prepared.graph);
