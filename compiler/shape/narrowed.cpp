@@ -34,7 +34,7 @@ Graph narrowed(Graph placed, const Setting& setting, const ShapedVDevice& vdevic
   passes::HalfUse half;
   const DType narrow = precision == Precision::bf16 ? DType::bf16 : DType::f16;
   if (in_tf32) half = passes::half_use(placed, *setting.norms);
-  if (may_narrow(setting)) half.buffers = passes::holds_no_mask(placed, narrow, *setting.magnitudes);
+  if (may_narrow(setting)) half.buffers = passes::may_be_narrow(placed, narrow, *setting.magnitudes);
   const bool none = in_tf32 && std::find(half.buffers.begin(), half.buffers.end(), true) == half.buffers.end();
   if (none && !has_half_ports) return placed;
   const auto takes = [&](const Graph& graph, const ROperator& rop) {

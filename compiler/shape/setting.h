@@ -8,7 +8,7 @@
 #include "compiler/ir/graph.h"
 #include "compiler/ir/vdevice.h"
 #include "compiler/passes/place/value_bounds.h"
-#include "compiler/passes/place/wide_masks.h"
+#include "compiler/passes/place/wide_values.h"
 
 namespace tamp::shape {
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "compiler/passes/place/assign_layout.h"
-#include "compiler/passes/place/wide_masks.h"
+#include "compiler/passes/place/wide_values.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 
@@ -128,11 +128,11 @@ TEST_CASE("buffers that may not be narrow are wide, and count among all elements
   CHECK(print(passes::narrow_activations(placed, DType::f16, all, may)) == print(placed));
 }
 
-// Which of the activations may be narrow although there are masks.
+// Which of the activations may be narrow although there are masks or angles.
 std::set<std::string> may_be_narrow(const std::string& text, DType to) {
   const Graph placed = passes::assign_layout(parse_graph(text));
   passes::MagnitudeCache magnitudes;
-  const std::vector<bool> may = passes::holds_no_mask(placed, to, magnitudes);
+  const std::vector<bool> may = passes::may_be_narrow(placed, to, magnitudes);
   std::set<std::string> names;
   for (const ROperator& rop : placed.rops) {
     const Tensor& made = placed.tensor(rop.outputs[0]);
@@ -185,6 +185,25 @@ y = Elementwise(a, h) {add(i0, i1)} -> f32[2,4,8]
 outputs(y)
 )";
   for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"s", "w", "p", "h", "a"});
+}
+
+TEST_CASE("angles stay wide on their way to sines, results of products behind which they come do not") {
+  const std::string text = R"(
+x = input f32[2,8]
+u = const f32[8,8]
+f = const f32[1,8]
+m = MatMul(x, u) -> f32[2,8]
+a = Elementwise(m, f) {mul(i0, i1)} -> f32[2,8]
+d = Concat(a, a) {axis=1} -> f32[2,16]
+c = Elementwise(d) {neg(i0), cos(s0)} -> f32[2,16]
+s = Elementwise(d, c) {sin(i0), add(s0, i1)} -> f32[2,16]
+e = Elementwise(m) {sigmoid(i0), tan(s0)} -> f32[2,8]
+t = Concat(s, e) {axis=1} -> f32[2,24]
+y = Elementwise(t) {relu(i0)} -> f32[2,24]
+outputs(y)
+)";
+  // `s` and `e` lie in `t`.
+  for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"c", "s", "e"});
 }
 
 TEST_CASE("where most elements cannot be narrow none are") {

@@ -1,4 +1,4 @@
-#include "compiler/passes/place/wide_masks.h"
+#include "compiler/passes/place/wide_values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -43,28 +43,38 @@ std::vector<int32_t> passed_operands(const ElementwiseStep& step) {
   if (step.op == ElementwiseOp::div) return {step.operands[0]};
   return step.operands;
 }
-// Inputs of a chain whose values get into its result.
-std::vector<TensorId> passed_inputs(const ROperator& rop, const Elementwise& chain) {
+// Inputs of a chain whose values get into the operands, numbered as those of a step.
+std::vector<TensorId> passed_inputs(const ROperator& rop, const Elementwise& chain, const std::vector<int32_t>& operands) {
   std::vector<TensorId> passed;
   std::vector<bool> needed(chain.steps.size(), false);
-  needed.back() = true;
+  const auto need = [&](int32_t operand) {
+    if (operand >= 0)
+      passed.push_back(rop.inputs[static_cast<size_t>(operand)]);
+    else
+      needed[static_cast<size_t>(-1 - operand)] = true;
+  };
+  std::for_each(operands.begin(), operands.end(), need);
   for (size_t i = chain.steps.size(); i-- > 0;) {
     if (!needed[i]) continue;
-    for (const int32_t operand : passed_operands(chain.steps[i])) {
-      if (operand >= 0)
-        passed.push_back(rop.inputs[static_cast<size_t>(operand)]);
-      else
-        needed[static_cast<size_t>(-1 - operand)] = true;
-    }
+    const std::vector<int32_t> of_step = passed_operands(chain.steps[i]);
+    std::for_each(of_step.begin(), of_step.end(), need);
   }
   return passed;
+}
+// Inputs of a chain whose values get into sines and their kind.
+std::vector<TensorId> angles_of(const ROperator& rop, const Elementwise& chain) {
+  std::vector<int32_t> angles;
+  for (const ElementwiseStep& step : chain.steps) {
+    if (step.op == ElementwiseOp::sin || step.op == ElementwiseOp::cos || step.op == ElementwiseOp::tan) angles.push_back(step.operands[0]);
+  }
+  return passed_inputs(rop, chain, angles);
 }
 
 // Floats whose values get into the results of `rop`.
 std::vector<TensorId> passed_by(const Graph& graph, const ROperator& rop) {
   std::vector<TensorId> passed;
   if (const auto* const chain = std::get_if<Elementwise>(&rop.attrs))
-    passed = passed_inputs(rop, *chain);
+    passed = passed_inputs(rop, *chain, {-static_cast<int32_t>(chain->steps.size())});
   else if (passes_on(rop.attrs))
     passed = rop.inputs;
   passed.push_back(rop.epilogue.residual);
@@ -72,10 +82,15 @@ std::vector<TensorId> passed_by(const Graph& graph, const ROperator& rop) {
   return passed;
 }
 
-class Masks {
+class WideValues {
  public:
-  Masks(const Graph& graph, DType to, MagnitudeCache& magnitudes)
-      : graph_(graph), to_(to), magnitudes_(magnitudes), from_(graph.buffers.size()), to_softmax_(graph.buffers.size()) {}
+  WideValues(const Graph& graph, DType to, MagnitudeCache& magnitudes)
+      : graph_(graph),
+        to_(to),
+        magnitudes_(magnitudes),
+        from_(graph.buffers.size()),
+        to_softmax_(graph.buffers.size()),
+        to_sine_(graph.buffers.size()) {}
 
   std::vector<bool> run() {
     for (size_t b = 0; b < from_.size(); ++b) {
@@ -84,7 +99,10 @@ class Masks {
     for (const ROperator& rop : graph_.rops) follow(rop);
     for (size_t i = graph_.rops.size(); i-- > 0;) trace(graph_.rops[i]);
     std::vector<bool> may(from_.size());
-    for (size_t b = 0; b < may.size(); ++b) may[b] = from_[b] == From::elsewhere || (from_[b] == From::input && !to_softmax_[b]);
+    for (size_t b = 0; b < may.size(); ++b) {
+      const bool is_mask = from_[b] == From::large_constant || (from_[b] == From::input && to_softmax_[b]);
+      may[b] = !is_mask && !to_sine_[b];
+    }
     return may;
   }
 
@@ -108,24 +126,27 @@ class Masks {
     }
   }
 
-  void mark(const std::vector<TensorId>& ids) {
+  void mark(std::vector<bool>& marked, const std::vector<TensorId>& ids) {
     for (const TensorId id : ids) {
       const BufferId buffer = id.valid() ? graph_.tensor(id).place.buffer : BufferId();
-      if (buffer.valid()) to_softmax_[buffer.index()] = true;
+      if (buffer.valid()) marked[buffer.index()] = true;
     }
   }
   void trace(const ROperator& rop) {
-    if (std::holds_alternative<Softmax>(rop.attrs)) mark({rop.inputs[0]});
-    if (std::holds_alternative<Attention>(rop.attrs)) mark({operand(rop, kAttentionBias)});
+    if (std::holds_alternative<Softmax>(rop.attrs)) mark(to_softmax_, {rop.inputs[0]});
+    if (std::holds_alternative<Attention>(rop.attrs)) mark(to_softmax_, {operand(rop, kAttentionBias)});
+    if (const auto* const chain = std::get_if<Elementwise>(&rop.attrs)) mark(to_sine_, angles_of(rop, *chain));
     const std::optional<FusedView> steps = FusedView::of(rop);
     for (size_t i = 0; steps && i < steps->count(); ++i) {
-      if (steps->as<Attention>(i)) mark({steps->input(i, kAttentionBias)});
+      if (steps->as<Attention>(i)) mark(to_softmax_, {steps->input(i, kAttentionBias)});
     }
-    const auto is_marked = [&](TensorId out) {
-      const BufferId buffer = graph_.tensor(out).place.buffer;
-      return buffer.valid() && to_softmax_[buffer.index()];
-    };
-    if (std::any_of(rop.outputs.begin(), rop.outputs.end(), is_marked)) mark(passed_by(graph_, rop));
+    for (std::vector<bool>* const marked : {&to_softmax_, &to_sine_}) {
+      const auto is_marked = [&](TensorId out) {
+        const BufferId buffer = graph_.tensor(out).place.buffer;
+        return buffer.valid() && (*marked)[buffer.index()];
+      };
+      if (std::any_of(rop.outputs.begin(), rop.outputs.end(), is_marked)) mark(*marked, passed_by(graph_, rop));
+    }
   }
 
   const Graph& graph_;
@@ -133,6 +154,7 @@ class Masks {
   MagnitudeCache& magnitudes_;
   std::vector<From> from_;        // of each buffer
   std::vector<bool> to_softmax_;  // whether its values get to a Softmax
+  std::vector<bool> to_sine_;     // whether its values get to a sine, cosine or tangent
 };
 
 }  // namespace
@@ -151,6 +173,8 @@ double MagnitudeCache::of(const Tensor& constant) {
   return found->second = static_cast<double>(largest);
 }
 
-std::vector<bool> holds_no_mask(const Graph& placed, DType to, MagnitudeCache& magnitudes) { return Masks(placed, to, magnitudes).run(); }
+std::vector<bool> may_be_narrow(const Graph& placed, DType to, MagnitudeCache& magnitudes) {
+  return WideValues(placed, to, magnitudes).run();
+}
 
 }  // namespace tamp::passes
