@@ -351,11 +351,11 @@ def check_header(tamp):
 
 
 def test_the_example_writes(tamp):
-    example, folder = harness.ROOT / "examples" / "generate", tamp.folder / "chars"
-    run(sys.executable, example / "train.py", folder, "--updates", "20")
+    example, folder = harness.ROOT / "examples" / "generate", tamp.folder / "words"
+    run(sys.executable, example / "train.py", folder, "--updates", "4")
     path = {"PATH": f"{pathlib.Path(tamp.program).absolute().parent}:{os.environ['PATH']}"}
-    text = run(sys.executable, example / "write.py", "The ", "--characters", "30", "--device", "cpu", "--folder", folder, env=path)
-    assert text.startswith("The ") and "30 characters in" in text, text
+    text = run(sys.executable, example / "write.py", "The graph (as it is", "--tokens", "12", "--device", "cpu", "--folder", folder, env=path)
+    assert text.startswith("The graph (as it is") and "12 tokens in" in text, text
 
 
 def test_weights_of_a_program_of_tokens_can_be_replaced(tamp):

@@ -60,13 +60,13 @@ def floats_of(values):
     return (values.astype(np.uint16).astype(np.uint32) << 16).view(np.float32) if values.dtype == np.int16 else values.astype(np.float32)
 
 
-def scores_of_runtime(path, tokens):
+def scores_of_runtime(path, tokens, first):
     import onnxruntime
 
     step, session = Step(path), onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     caches = {port.name: step.storage(port) for port in step.graph.input if port.name in step.caches}
     made = []
-    for position, token in enumerate(tokens):
+    for position, token in enumerate(tokens, first):
         scores, *rest = session.run(None, step.integers_at(position, token) | caches)
         caches = dict(zip(step.caches, rest))
         made.append(scores.ravel())
@@ -99,7 +99,7 @@ class Memory:
         return self.torch.cuda.current_stream().cuda_stream if self.on_gpu else None
 
 
-def scores_of_tamp(tamp, path, precision, tokens, device):
+def scores_of_tamp(tamp, path, precision, tokens, device, first=0):
     step, memory = Step(path), Memory(device)
     open_rows = any(d.dim_param == "seq" for port in step.graph.input for d in port.type.tensor_type.shape.dim)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def scores_of_tamp(tamp, path, precision, tokens, device):
         inputs = {port.name: memory.place(step.storage(port)) for port in step.graph.input}
         scores = memory.place(step.storage(step.graph.output[0]))
         outputs, made = [scores, *(inputs[name] for name in step.caches)], []  # caches stay in place
-        for position, token in enumerate(tokens):
+        for position, token in enumerate(tokens, first):
             for name, value in step.integers_at(position, token).items():
                 memory.set(inputs[name], value)
             program.run([memory.address(a) for a in inputs.values()], [memory.address(a) for a in outputs], memory.stream())
@@ -222,7 +222,8 @@ def rows_of_model(args, folder):
 def rows_of_step(args):
     words = Step(args.onnx).words
     tokens = np.random.default_rng(1).integers(0, words, args.positions + 1).tolist()
-    return tokens, scores_of_runtime(args.onnx, tokens[:-1]), [(f"tamp {precision}", lambda precision=precision: scores_of_tamp(args.tamp, args.onnx, precision, tokens[:-1], args.device)) for precision in ("fp16", "bf16")]  # fmt: skip
+    of_tamp = lambda precision: scores_of_tamp(args.tamp, args.onnx, precision, tokens[:-1], args.device, args.first)
+    return tokens, scores_of_runtime(args.onnx, tokens[:-1], args.first), [("tamp fp16", lambda: of_tamp("fp16")), ("tamp bf16", lambda: of_tamp("bf16"))]
 
 
 def main():
@@ -233,6 +234,7 @@ def main():
     source.add_argument("--onnx", type=pathlib.Path, help="a step in fp32")
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--positions", type=int, default=512)
+    parser.add_argument("--first", type=int, default=0, help="with --onnx: the position of the first token; places before it hold zeros")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--updates", type=int, default=1000, help="of the training")
     parser.add_argument("--width", type=int, default=384, help="of the model that is trained, a multiple of 64")
