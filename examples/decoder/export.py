@@ -15,6 +15,22 @@ import transformers
 from transformers.cache_utils import StaticCache, StaticLayer
 
 
+class Places(StaticLayer):
+    """Keys and values of a layer in their places; the new ones go behind `position`. All layers have all places: windows are masks then."""
+
+    def __init__(self, keys, values, position):
+        super().__init__(keys.shape[2])
+        self.keys, self.values, self.position, self.is_initialized = keys, values, position, True
+
+    def update(self, keys, values, *args, **kwargs):
+        places = self.position + torch.arange(keys.shape[2], device=keys.device)
+        self.keys, self.values = self.keys.index_copy(2, places, keys), self.values.index_copy(2, places, values)
+        return self.keys, self.values
+
+    def get_seq_length(self, *args):
+        return self.position
+
+
 class Step(torch.nn.Module):
     """New tokens of a text, and the keys and values of those before in their places -> scores of the last token, and the places with the new ones in them."""
 
@@ -24,16 +40,9 @@ class Step(torch.nn.Module):
 
     def forward(self, input_ids, position_ids, past):
         cache = StaticCache(config=self.model.config, max_cache_len=self.places)
-        cache.layers = [self.layer(keys, values, position_ids) for keys, values in zip(past[::2], past[1::2])]
+        cache.layers = [Places(keys, values, position_ids[0, 0]) for keys, values in zip(past[::2], past[1::2])]
         logits = self.model(input_ids=input_ids, position_ids=position_ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         return logits, *(values for layer in cache.layers for values in (layer.keys, layer.values))
-
-    def layer(self, keys, values, position_ids):
-        """All places, also of layers with windows: those are masks then."""
-        layer = StaticLayer(self.places)
-        layer.lazy_initialization(keys, values)
-        layer.keys, layer.values, layer.cumulative_length = keys.clone(), values.clone(), position_ids[0, 0].clone()
-        return layer
 
 
 def load(source, dtype=None):

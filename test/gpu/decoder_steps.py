@@ -248,6 +248,8 @@ class Tamp:
         self.program.run([t.data_ptr() for t in self.inputs], [t.data_ptr() for t in self.outputs], stream_of(self.device))
 
     def made(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         self.program.require_good()
         return [self.scores, *self.rows]
 

@@ -112,8 +112,8 @@ def scores_of_tamp(tamp, path, precision, tokens, device, first=0):
             for name, value in step.integers_at(position, token).items():
                 memory.set(inputs[name], value)
             program.run([memory.address(a) for a in inputs.values()], [memory.address(a) for a in outputs], memory.stream())
+            made.append(floats_of(memory.values(scores)).ravel())  # waits for the run
             program.require_good()
-            made.append(floats_of(memory.values(scores)).ravel())
         program.close()
     return np.stack(made)
 
