@@ -187,23 +187,29 @@ outputs(y)
   for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"s", "w", "p", "h", "a"});
 }
 
-TEST_CASE("angles stay wide on their way to sines, results of products behind which they come do not") {
+TEST_CASE("angles stay wide on their way to sines, also those of an outer product") {
   const std::string text = R"(
 x = input f32[2,8]
 u = const f32[8,8]
+v = const f32[1,8]
 f = const f32[1,8]
 m = MatMul(x, u) -> f32[2,8]
 a = Elementwise(m, f) {mul(i0, i1)} -> f32[2,8]
+g = Elementwise(x) {relu(i0)} -> f32[2,8]
+h = Reshape(g) -> f32[16,1]
+n = MatMul(h, v) -> f32[16,8]
+r = Elementwise(n) {cos(i0)} -> f32[16,8]
+o = Elementwise(r) {relu(i0)} -> f32[16,8]
 d = Concat(a, a) {axis=1} -> f32[2,16]
 c = Elementwise(d) {neg(i0), cos(s0)} -> f32[2,16]
 s = Elementwise(d, c) {sin(i0), add(s0, i1)} -> f32[2,16]
 e = Elementwise(m) {sigmoid(i0), tan(s0)} -> f32[2,8]
 t = Concat(s, e) {axis=1} -> f32[2,24]
 y = Elementwise(t) {relu(i0)} -> f32[2,24]
-outputs(y)
+outputs(y, o)
 )";
   // `s` and `e` lie in `t`.
-  for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"c", "s", "e"});
+  for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"r", "c", "s", "e"});
 }
 
 TEST_CASE("where most elements cannot be narrow none are") {

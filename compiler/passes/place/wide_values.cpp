@@ -70,12 +70,20 @@ std::vector<TensorId> angles_of(const ROperator& rop, const Elementwise& chain) 
   return passed_inputs(rop, chain, angles);
 }
 
+// Whether a product has sums of one element, as positions times frequencies are written.
+bool is_outer(const Graph& graph, const ROperator& rop) {
+  const auto* const product = std::get_if<MatMul>(&rop.attrs);
+  if (product == nullptr) return false;
+  const std::vector<int64_t>& shape = graph.tensor(rop.inputs[0]).shape;
+  return shape.size() > 1 && shape[shape.size() - (product->trans_a ? 2 : 1)] == 1;
+}
+
 // Floats whose values get into the results of `rop`.
 std::vector<TensorId> passed_by(const Graph& graph, const ROperator& rop) {
   std::vector<TensorId> passed;
   if (const auto* const chain = std::get_if<Elementwise>(&rop.attrs))
     passed = passed_inputs(rop, *chain, {-static_cast<int32_t>(chain->steps.size())});
-  else if (passes_on(rop.attrs))
+  else if (passes_on(rop.attrs) || is_outer(graph, rop))
     passed = rop.inputs;
   passed.push_back(rop.epilogue.residual);
   std::erase_if(passed, [&](TensorId id) { return !id.valid() || !is_float(graph.tensor(id).dtype); });
