@@ -1,4 +1,6 @@
 // Host side of scatter.cuh.
+#include <algorithm>
+
 #include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
@@ -55,6 +57,15 @@ Loop over_cells(Loop loop, int64_t of_cell) {
   return loop;
 }
 
+// Cells behind the axis; 0 if not all elements have the same indices.
+int64_t cells_behind(const Loop& loop, size_t axis) {
+  const bool are_shared =
+      std::all_of(loop.begin(), loop.end(), [](const LoopDim& dim) { return dim.extent == 1 || dim.strides[kIndices] == 0; });
+  int64_t behind = are_shared ? 1 : 0;
+  for (size_t d = axis + 1; d < loop.size(); ++d) behind *= loop[d].extent;
+  return behind;
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const auto& [graph, rop, vdevice, precision] = request;
   const auto* attrs = std::get_if<Scatter>(&rop.attrs);
@@ -90,6 +101,7 @@ std::vector<RKernel> offers(const Request& request) {
                    {"axis", arg(attrs->axis)},
                    {"extent", arg(in.shape[axis])},
                    {"count", arg(count)},
+                   {"behind", arg(cells_behind(loop, axis))},
                    {"type", arg(static_cast<int64_t>(in.dtype))},
                    {"index_type", arg(static_cast<int64_t>(indices.dtype))}});
   RKernel rkernel = typed_rkernel(request, phase, cells, 1 + looked_at, 60 + 20 * looked_at);

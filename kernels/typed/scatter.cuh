@@ -26,6 +26,7 @@ struct TypedScatterArgs {  // in tables
   int32_t axis;
   uint32_t extent;  // of x along the axis
   uint32_t count;   // of the updates along the axis
+  uint32_t behind;  // elements behind the axis where all elements have the same indices; else 0
   uint32_t type, index_type;
   uint32_t elements, elements_per_rtask;
 };
@@ -49,10 +50,14 @@ RK_INLINE ScatterPlace scatter_place(const TypedScatterArgs& args, uint32_t elem
   return place;
 }
 
-RK_INLINE bool names_target(const TypedScatterArgs& args, const void* indices, const ScatterPlace& place, uint32_t update) {
-  const int64_t at = place.index + static_cast<int64_t>(update) * args.index_step;
+// The index of an update; negative ones count from the end.
+RK_INLINE int64_t scatter_index(const TypedScatterArgs& args, const void* indices, int64_t at) {
   const int64_t index = load_number<int64_t>(indices, at, args.index_type);
-  return (index < 0 ? index + static_cast<int64_t>(args.extent) : index) == place.target;
+  return index < 0 ? index + static_cast<int64_t>(args.extent) : index;
+}
+
+RK_INLINE bool names_target(const TypedScatterArgs& args, const void* indices, const ScatterPlace& place, uint32_t update) {
+  return scatter_index(args, indices, place.index + static_cast<int64_t>(update) * args.index_step) == place.target;
 }
 
 template <class T, int32_t kFunction>
@@ -67,6 +72,27 @@ RK_INLINE T scattered(T x, T y) {
     return functions::min_of(x, y);
 }
 
+// Elements [begin, end) that updates name, where all elements have the same indices: of a cache that takes a row only that row is looked
+// at. A thread has the elements of all updates at one place in front of and behind the axis, so the last update counts.
+template <class Veu, class Cell>
+RK_INLINE void scatter_named_cells(const Task<Veu>& task, const TypedScatterArgs& args, uint32_t begin, uint32_t end) {
+  const void* const indices = task.address(args.indices);
+  const Cell* const updates = reinterpret_cast<const Cell*>(task.address(args.updates));
+  Cell* const out = reinterpret_cast<Cell*>(task.address(args.out));
+#pragma unroll 1
+  for (uint32_t at = threadIdx.x; at < args.elements / args.extent; at += Veu::kComputeThreads) {
+#pragma unroll 1
+    for (uint32_t update = 0; update < args.count; ++update) {
+      const int64_t target = scatter_index(args, indices, static_cast<int64_t>(update) * args.index_step);
+      if (target < 0 || target >= args.extent) continue;
+      const uint32_t element = (at / args.behind * args.extent + static_cast<uint32_t>(target)) * args.behind + at % args.behind;
+      if (element < begin || element >= end) continue;
+      const ScatterPlace place = scatter_place(args, element);
+      if (place.reached) store_cell(out + place.out, load_cell(updates + place.update + static_cast<int64_t>(update) * args.update_step));
+    }
+  }
+}
+
 // The last update counts. Cell is an unsigned integer of the element's size, or uint4: then strides, extents and elements count cells of 16
 // bytes, whose elements one index is for. If the caller keeps x in place (compiler/ir/in_place.h), only updated elements are stored.
 template <class Veu, class Cell>
@@ -75,9 +101,10 @@ RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
   const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
   const void* const indices = task.address(args.indices);
   const bool in_place = task.address(args.in) == task.address(args.out);
-  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+  const uint32_t begin = task.index * args.elements_per_rtask, end = min(begin + args.elements_per_rtask, args.elements);
+  if (in_place && args.behind > 0) return scatter_named_cells<Veu, Cell>(task, args, begin, end);
 #pragma unroll 1
-  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+  for (uint32_t element = begin + threadIdx.x; element < end; element += Veu::kComputeThreads) {
     const ScatterPlace place = scatter_place(args, element);
     uint32_t update = place.reached ? args.count : 0;
 #pragma unroll 1
