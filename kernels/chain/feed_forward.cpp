@@ -82,6 +82,7 @@ int64_t second_bytes(const Feed& f, int64_t members) { return members * sizes_of
 
 constexpr int64_t kMostInner = 512;
 
+// One row is row_feed_forward's, which keeps it whole (keeps_rows_of_16_bits).
 bool fits(const ShapedVDevice& d, const Feed& f, int64_t members) {
   if (f.rows <= 1 || f.k == 0 || f.k % 32 != 0 || f.k > kMostFeedColumns || f.c == 0 || f.c % 32 != 0 || f.c > kMostFeedColumns ||
       f.h == 0 || f.h % (64 * members) != 0 || f.h / members > kMostInner || tiles_of(f) * members > d.veus())  // costs are of one round
