@@ -6,6 +6,7 @@
 
 #include "compiler/ops/operator.h"
 #include "compiler/select/cost.h"
+#include "kernels/attention/numbers.cuh"
 #include "kernels/catalogue.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -60,7 +61,50 @@ std::string decoder(const std::string& outputs, const std::string& more = "") {
          "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,3,1,64]\n" + outputs + "\n";
 }
 
+// As RotaryEmbedding is written, behind a normalisation of each head or not.
+std::string decoder_by_halves(bool normalised) {
+  std::string text = R"(
+    q = input f32[1,3,1,64]
+    k = input f32[1,3,1,64]
+    v = input f32[1,3,1,64]
+    pk = input f32[1,3,9,64]
+    pv = input f32[1,3,9,64]
+    c = input f32[1,1,1,32]
+    s = input f32[1,1,1,32]
+    qg = const f32[64]
+    kg = const f32[64]
+)";
+  const std::string half = "f32[1,3,1,32]\n";
+  for (const std::string x : {"q", "k"}) {
+    if (normalised) text += x + "n = Normalize(" + x + ", " + x + "g) {axes=[3], centered=0, epsilon=0.001} -> f32[1,3,1,64]\n";
+    const std::string from = normalised ? x + "n" : x;
+    text += x + "l = Slice(" + from + ") {starts=[0,0,0,0]} -> " + half + x + "u = Slice(" + from + ") {starts=[0,0,0,32]} -> " + half + x +
+            "a = Elementwise(c, " + x + "l) {mul(i0, i1)} -> " + half + x + "b = Elementwise(s, " + x + "u) {mul(i0, i1)} -> " + half + x +
+            "d = Elementwise(" + x + "a, " + x + "b) {sub(i0, i1)} -> " + half + x + "e = Elementwise(s, " + x + "l) {mul(i0, i1)} -> " +
+            half + x + "f = Elementwise(c, " + x + "u) {mul(i0, i1)} -> " + half + x + "h = Elementwise(" + x + "e, " + x +
+            "f) {add(i0, i1)} -> " + half + x + "r = Concat(" + x + "d, " + x + "h) {axis=3} -> f32[1,3,1,64]\n";
+  }
+  return text + "kk = Concat(pk, kr) {axis=2} -> f32[1,3,10,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,3,10,64]\n" +
+         "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,3,1,64]\noutputs(y)\n";
+}
+
 }  // namespace
+
+TEST_CASE("a step turns rows by halves and normalises them") {
+  for (const bool normalised : {false, true}) {
+    const Graph made = made_steps(parse_graph(decoder_by_halves(normalised)));
+    CHECK(count_rops(made, kTitle) == 1);
+    CHECK(count_rops(made, "Normalize") == 0);
+    CHECK(count_rops(made, "Elementwise") == 0);
+    CHECK(made.rops.back().inputs.size() == (normalised ? 9 : 7));
+  }
+  // Two epsilons are not one, and sines in the place of cosines are another rotation.
+  const std::string text = decoder_by_halves(true);
+  CHECK(count_rops(
+            made_steps(parse_graph(swapped(text, "kg) {axes=[3], centered=0, epsilon=0.001}", "kg) {axes=[3], centered=0, epsilon=0.01}"))),
+            "Normalize") == 2);
+  CHECK(count_rops(made_steps(parse_graph(swapped(text, "kf = Elementwise(c, ku)", "kf = Elementwise(s, ku)"))), "Elementwise") > 0);
+}
 
 TEST_CASE("attention over a Concat of keys reads both parts where they lie, and turns rows itself") {
   const Graph made = made_steps(parse_graph(decoder("outputs(y)")));
@@ -160,7 +204,8 @@ Shape rows(Shape batch, int64_t count, int64_t columns) {
 }
 
 struct StepTensors {
-  TensorId q, k, v, bias, past_k, past_v, cos, sin;
+  TensorId q, k, v, bias, past_k, past_v, cos, sin, q_scale, k_scale;
+  bool by_halves = false;
 };
 
 // `own`: the shapes of Q, K and V; `past`: of how many keys before.
@@ -172,12 +217,22 @@ Case finish_step(CaseMaker& maker, const Attention& op, const StepTensors& t, co
     steps.push_back({"step", std::move(attrs), {}, inputs, {made}, {}});
     return made;
   };
-  const auto turned = [&](TensorId x, const Shape& shape) {
+  const auto turned = [&](TensorId x, const Shape& shape, TensorId scale) {
+    if (scale.valid()) x = add(Normalize{{rank - 1}, false, 1e-3F}, {x, scale}, shape);
     if (!t.cos.valid()) return x;
     Slice half = whole_slice(shape);
     half.extents.back() /= 2;
     const TensorId low = add(half, {x}, half.extents);
     half.starts.back() = half.extents.back();
+    if (t.by_halves) {
+      const TensorId high = add(half, {x}, half.extents);
+      const auto chain = [&](ElementwiseOp last, TensorId first, TensorId second) {
+        return add(Elementwise{{{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {last, {-1, -2}}}}, {low, first, high, second},
+                   half.extents);
+      };
+      const TensorId lower = chain(ElementwiseOp::sub, t.cos, t.sin), upper = chain(ElementwiseOp::add, t.sin, t.cos);
+      return add(Concat{rank - 1}, {lower, upper}, shape);
+    }
     const TensorId high = add(half, {x}, half.extents), minus = add(Elementwise{{{ElementwiseOp::neg, {0}}}}, {high}, half.extents);
     const TensorId crossed = add(Concat{rank - 1}, {minus, low}, shape);
     return add(Elementwise{{{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}}},
@@ -187,7 +242,8 @@ Case finish_step(CaseMaker& maker, const Attention& op, const StepTensors& t, co
     shape[shape.size() - 2] += past;
     return add(Concat{rank - 2}, {before, x}, shape);
   };
-  const TensorId q = turned(t.q, own[0]), k = keys(t.past_k, turned(t.k, own[1]), own[1]), v = keys(t.past_v, t.v, own[2]);
+  const TensorId q = turned(t.q, own[0], t.q_scale), k = keys(t.past_k, turned(t.k, own[1], t.k_scale), own[1]),
+                 v = keys(t.past_v, t.v, own[2]);
   steps.push_back({"attention", op, {}, without_last_none({q, k, v, t.bias}), {y}, {}});
   Case c = maker.finish_steps(steps, {y});
   const std::string name = c.graph.rops[0].name;
@@ -196,7 +252,8 @@ Case finish_step(CaseMaker& maker, const Attention& op, const StepTensors& t, co
   return c;
 }
 
-Case step_case(const std::string& name, const StepExtents& e, bool turns = false, const Shape& bias = {}, Lay lay = Lay::rows) {
+// `made`: bits of how rows are made (kernels/attention/numbers.cuh).
+Case step_case(const std::string& name, const StepExtents& e, int made = 0, const Shape& bias = {}, Lay lay = Lay::rows) {
   CaseMaker maker(name);
   const std::array<Shape, 3> own = {rows(e.batch, e.queries, e.size), rows(e.batch, e.own, e.size), rows(e.batch, e.own, e.values)};
   StepTensors t;
@@ -206,7 +263,10 @@ Case step_case(const std::string& name, const StepExtents& e, bool turns = false
   t.past_k = maker.input(rows(e.batch, e.past, e.size), lay);
   t.past_v = maker.input(rows(e.batch, e.past, e.values), lay);
   if (!bias.empty()) t.bias = maker.input(bias);
-  if (turns) t.cos = maker.input({e.queries, e.size}), t.sin = maker.input({e.queries, e.size});
+  t.by_halves = (made & rk::kStepTurnedHalves) != 0;
+  const Shape factors = {e.queries, t.by_halves ? e.size / 2 : e.size};
+  if ((made & (rk::kStepTurned | rk::kStepTurnedHalves)) != 0) t.cos = maker.input(factors), t.sin = maker.input(factors);
+  if ((made & rk::kStepNormalised) != 0) t.q_scale = maker.constant({e.size}), t.k_scale = maker.constant({e.size});
   return finish_step(maker, {0.3F}, t, own, e.past, maker.output(rows(e.batch, e.queries, e.values), lay));
 }
 
@@ -221,19 +281,23 @@ std::vector<Case> step_cases() {
       step_case("rows of 20, values of 44", {{2}, 1, 1, 33, 20, 44}),
       step_case("several queries", {{2}, 4, 4, 31, 32, 32}),
       step_case("more own keys than keys before", {{2}, 2, 50, 1, 32, 32}),
-      step_case("heads side by side", {{2, 3}, 1, 1, 40, 32, 32}, false, {}, Lay::channels_last),
-      step_case("turned", {{1, 3}, 1, 1, 40, 64, 64}, true),
-      step_case("turned, several queries, rows of 128", {{2}, 3, 3, 70, 128, 128}, true),
-      step_case("a mask of keys", {{2, 3}, 1, 1, 37, 32, 32}, false, {2, 1, 1, 38}),
-      step_case("a bias of all scores", {{2}, 3, 3, 150, 64, 64}, true, {2, 3, 153}),
+      step_case("heads side by side", {{2, 3}, 1, 1, 40, 32, 32}, 0, {}, Lay::channels_last),
+      step_case("turned", {{1, 3}, 1, 1, 40, 64, 64}, rk::kStepTurned),
+      step_case("turned by halves", {{1, 3}, 1, 1, 40, 64, 64}, rk::kStepTurnedHalves),
+      step_case("turned by halves, several queries, rows of 128", {{2}, 3, 3, 70, 128, 128}, rk::kStepTurnedHalves | rk::kStepNormalised),
+      step_case("normalised, rows of 20", {{2}, 2, 3, 33, 20, 44}, rk::kStepNormalised),
+      step_case("normalised and turned, shares", {{1, 1}, 1, 1, 300, 64, 64}, rk::kStepTurned | rk::kStepNormalised),
+      step_case("turned, several queries, rows of 128", {{2}, 3, 3, 70, 128, 128}, rk::kStepTurned),
+      step_case("a mask of keys", {{2, 3}, 1, 1, 37, 32, 32}, 0, {2, 1, 1, 38}),
+      step_case("a bias of all scores", {{2}, 3, 3, 150, 64, 64}, rk::kStepTurned, {2, 3, 153}),
   };
   CaseMaker masked("keys that are masked");
   std::vector<float> mask(20, 0.0F);
   for (const size_t n : {0U, 5U, 18U}) mask[n] = -kInfinite;
   const auto matrices = [&](int64_t count) { return masked.input({2, count, 32}); };
   const Shape one = {2, 1, 32};
-  const StepTensors of_mask{matrices(1),  matrices(1),  matrices(1), masked.input({1, 20}, Lay::rows, mask),
-                            matrices(19), matrices(19), {},          {}};
+  const StepTensors of_mask{matrices(1), matrices(1), matrices(1), masked.input({1, 20}, Lay::rows, mask), matrices(19), matrices(19), {},
+                            {},          {},          {}};
   cases.push_back(finish_step(masked, {1}, of_mask, {one, one, one}, 19, masked.output(one)));
 
   // Query 1 has no key; a score of query 2 is NaN. With 300 keys before, in shares.
@@ -253,6 +317,8 @@ std::vector<Case> step_cases() {
                           maker.input(before),
                           maker.input(before),
                           {},
+                          {},
+                          {},
                           {}};
       cases.push_back(finish_step(maker, {1, weightless}, t, {Shape{1, 3, 32}, own, own}, past, maker.output({1, 3, 32})));
     }
@@ -265,15 +331,15 @@ std::vector<Case> step_cases() {
     const auto of_rows = [&](int64_t rows_of) { return maker.input({count, rows_of, 32}); };
     const TensorId q = of_rows(1), k = of_rows(1), v = of_rows(1), past_k = of_rows(past), past_v = of_rows(past);
     const Shape own = {count, 1, 32};
-    cases.push_back(finish_step(maker, {0.3F}, {q, k, v, bias, past_k, past_v, {}, {}}, {own, own, own}, past, maker.output(own)));
+    cases.push_back(finish_step(maker, {0.3F}, {q, k, v, bias, past_k, past_v, {}, {}, {}, {}}, {own, own, own}, past, maker.output(own)));
   }
 
   CaseMaker shared("heads that share keys and values");
   const TensorId q = shared.input({2, 3, 1, 32});
   const auto keys = [&](int64_t count) { return shared.input({2, 1, count, 32}); };
   const Shape queries = {2, 3, 1, 32}, own = {2, 1, 1, 32};
-  cases.push_back(
-      finish_step(shared, {0.2F}, {q, keys(1), keys(1), {}, keys(40), keys(40), {}, {}}, {queries, own, own}, 40, shared.output(queries)));
+  cases.push_back(finish_step(shared, {0.2F}, {q, keys(1), keys(1), {}, keys(40), keys(40), {}, {}, {}, {}}, {queries, own, own}, 40,
+                              shared.output(queries)));
 
   for (const int64_t count : {20, 70, 400}) {
     CaseMaker plain("an Attention of few queries, " + std::to_string(count) + " keys");
@@ -325,7 +391,7 @@ TEST_CASE("operands and results of a step may be of 16 bits") {
       add(c, {3, 4}, false, dtype);
     }
   }
-  const Case all = step_case("turned, with a bias", {{1, 2}, 1, 1, 40, 64, 64}, true, {2, 1, 41});
+  const Case all = step_case("turned, with a bias", {{1, 2}, 1, 1, 40, 64, 64}, rk::kStepTurned, {2, 1, 41});
   add(all, {6, 7}, false, DType::f16);  // cos and sin
   add(all, {3}, false, DType::bf16);    // the bias
   add(all, {0, 1, 2, 3, 4, 5, 6, 7}, true, DType::f16);
