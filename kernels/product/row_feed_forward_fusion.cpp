@@ -74,6 +74,7 @@ RegionSteps join(Graph& graph, const OneRow& first, const std::optional<OneRow>&
     ROperator normalize = first.rows;
     rows = passes::add_like(graph, first.x, second.name + ".normalised", graph.tensor(first.x).shape);
     normalize.outputs = {rows};
+    normalize.origin.clear();  // of a Fused's steps; the products have those of the whole
     made.steps.push_back(std::move(normalize));
   }
   std::vector<TensorId> factors;
@@ -82,6 +83,7 @@ RegionSteps join(Graph& graph, const OneRow& first, const std::optional<OneRow>&
     ROperator product = of->product;
     product.inputs[0] = rows;
     product.outputs = {graph.rops[of->at].outputs[0]};
+    product.origin = graph.rops[of->at].origin;
     factors.push_back(product.outputs[0]);
     made.steps.push_back(std::move(product));
   }
@@ -119,6 +121,7 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   region.rops.push_back(first->at);
   if (up) region.rops.push_back(up->at);
   middle->second.outputs = {out};
+  middle->second.origin = graph.rops[at].origin;
   region.join = [first = *first, up, second = middle->second](Graph& from) { return join(from, first, up, second); };
   return region;
 }

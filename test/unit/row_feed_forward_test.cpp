@@ -68,6 +68,7 @@ TEST_CASE("the feed-forward part of a row becomes one rOperator") {
     REQUIRE(steps->up);
     CHECK(made.tensor(steps->view.input(*steps->up, 1)).name == "w2");
     CHECK(made.tensor(steps->view.residual(steps->second())).name == "r");
+    CHECK(made.rops[0].origin == std::vector<std::string>{"n", "a", "n", "b", "m", "z"});
   }
   const Graph plain = fed(kPlainRow, true);
   REQUIRE(plain.rops.size() == 1);
