@@ -105,6 +105,9 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   std::optional<Middle> middle = middle_at(graph, uses, at);
   if (!middle || middle->second.epilogue.activation != Activation::none || middle->second.epilogue.residual_after_activation)
     return std::nullopt;
+  // A Fused that multiplies a factor and adds it, too, is one reader of it.
+  const TensorId residual = middle->second.epilogue.residual;
+  if (residual.valid() && (residual == middle->first || residual == middle->up)) return std::nullopt;
   const auto maker_of = [&](TensorId id) -> std::optional<OneRow> {
     const ROperatorId maker = id.valid() ? uses.maker_for_one(id) : ROperatorId();
     std::optional<OneRow> found = maker.valid() ? one_row_at(graph, maker.index()) : std::nullopt;

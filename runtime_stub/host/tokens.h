@@ -146,12 +146,14 @@ inline tamp_status check_tokens(Instance& instance, const TokenPlan& plan, const
                     std::to_string(plan.words) + " words");
   }
   if (wanted->max_tokens < 1) return refuse("max_tokens is " + std::to_string(wanted->max_tokens) + ", at least 1 is made");
-  if (wanted->position < 0) return refuse("the position is negative");
+  constexpr int64_t kMostPosition = int64_t{1} << 62;  // so that sums with it are no overflow
+  if (wanted->position < 0 || wanted->position > kMostPosition)
+    return refuse("the position is " + std::to_string(wanted->position) + ", supported: 0 to " + std::to_string(kMostPosition));
   const int64_t places = wanted->position + wanted->prompt_count + wanted->max_tokens - 1;
   if (plan.places > 0 && places > plan.places)
     return refuse("position, prompt and max_tokens need " + std::to_string(places) + " places, the program has " +
                   std::to_string(plan.places));
-  if (!(wanted->temperature >= 0) || !(wanted->temperature <= 3.0e38F)) return refuse("the temperature is negative or no number");
+  if (!(wanted->temperature >= 0) || !(wanted->temperature <= 3.0e38F)) return refuse("the temperature is negative, infinite or no number");
   if (!(wanted->top_p >= 0 && wanted->top_p <= 1)) return refuse("top_p is not from 0 to 1");
   if (wanted->top_k < 0) return refuse("top_k is negative");
   if (!(wanted->repetition_penalty >= 0) || !(wanted->repetition_penalty <= 3.0e38F)) return refuse("the penalty is negative or no number");

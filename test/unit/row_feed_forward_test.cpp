@@ -88,6 +88,9 @@ TEST_CASE("parts of rows stay apart where they are another thing, or hardly fast
       {"weights of run time", swapped(kGatedRow, "w3 = const", "w3 = input")},
       {"an activation behind", swapped(kGatedRow, "residual=r", "residual=r, act=relu")},
       {"other rows", swapped(kGatedRow, "MatMul(n, w1)", "MatMul(x, w1)")},
+      {"a factor is added, too",
+       swapped(swapped(swapped(kGatedRow, "w3 = const f32[10,6]", "w3 = const f32[10,10]"), "residual=r", "residual=a"),
+               "alpha=0.5} epilogue{residual=a} -> f32[1,6]", "alpha=0.5} epilogue{residual=a} -> f32[1,10]")},
   };
   for (const auto& row : rows) {
     INFO(row.why);

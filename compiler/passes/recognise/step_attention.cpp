@@ -107,10 +107,15 @@ class StepMaker {
     const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
     if (from.size() < 2 || to.size() < 2 || from.back() != to.back()) return std::nullopt;
     const ROperator view = *maker;
-    std::optional<Rotation> found = rotation_of(view.inputs[0], name);
+    const auto* const transpose = std::get_if<Transpose>(&view.attrs);
+    const auto stays = [&](size_t from_end) {  // a dimension, so far from the end
+      const size_t d = to.size() - from_end;
+      return transpose ? transpose->perm[d] == static_cast<int64_t>(d) : from[from.size() - from_end] == to[d];
+    };
+    std::optional<Rotation> found = stays(1) ? rotation_of(view.inputs[0], name) : std::nullopt;
     if (!found) return std::nullopt;
     // Heads that share keys may be rows of one matrix in the result; they are turned alike where the factors are of one row.
-    if (from[from.size() - 2] != to[to.size() - 2] && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
+    if (!stays(2) && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
     found->x = add(view, found->x, name, graph_.tensor(id).shape);
     return found;
   }
@@ -229,6 +234,7 @@ class StepMaker {
   bool are_factors(TensorId factors, const Shape& rows, int64_t columns) const {
     const Shape& shape = graph_.tensor(factors).shape;
     if (graph_.tensor(factors).dtype != DType::f32 || shape.empty() || shape.back() != columns || shape.size() > rows.size()) return false;
+    if (shape.size() > 1 && !is_one_row(factors) && shape[shape.size() - 2] != rows[rows.size() - 2]) return false;
     const auto matrix = static_cast<std::ptrdiff_t>(std::min<size_t>(2, shape.size()));
     return std::all_of(shape.begin(), shape.end() - matrix, [](int64_t extent) { return extent == 1; });
   }
