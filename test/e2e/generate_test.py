@@ -180,7 +180,7 @@ def test_texts_end_where_they_should(tamp):
     cut = program.generate([3, 1, 4], 15, stops=[], on_token=cancel)
     assert 1 <= len(cut) <= 15 and cut == text[:len(cut)]
     assert program.generate([3, 1, 4], 15, stops=[]) == text  # and all that left nothing behind
-    for options, says in [({"max_tokens": 0}, "max_tokens is 0"), ({"max_tokens": 23}, "need 25 places, the program has 24"), ({"position": -1}, "position is negative"),
+    for options, says in [({"max_tokens": 0}, "max_tokens is 0"), ({"max_tokens": 23}, "need 25 places, the program has 24"), ({"position": -1}, "position is -1, supported"),
                           ({"temperature": -1}, "temperature"), ({"temperature": float("nan")}, "temperature"), ({"top_p": 1.5}, "top_p"), ({"top_k": -1}, "top_k"),
                           ({"repetition_penalty": -1}, "penalty"), ({"stops": list(range(17))}, "17 tokens end the text")]:
         program.generate([3, 1, 4], says=says, **options)
