@@ -82,12 +82,13 @@ def products_of_halves(folder, tensors, rows=4096, columns=8448):
 
 
 def test_weights_are_never_all_in_memory(tamp):
-    """Of each of some matrices there may be the file's 66 MB, 132 MB of floats, and 66 MB that are written; 660 MB are written in all."""
+    """Of each of some matrices there may be the file's 66 MB, 132 MB of floats, and 66 MB that are written; 660 MB are written in all. Two and two are
+    packed together, as the products of a row's feed-forward part."""
     model = tamp.folder / "halves.onnx"
     onnx.save(products_of_halves(tamp.folder, 10), model)
     words = [tamp.program, "compile", str(model), "-o", str(tamp.folder / "out"), "--vdevice", "h200", "--precision", "fp16"]
     _, megabytes, message = scale.compile_once(words, None)
-    assert not message and megabytes < 264 * (os.cpu_count() + 3), f"{message}: {megabytes:.0f} MB"
+    assert not message and megabytes < 264 * (os.cpu_count() + 5), f"{message}: {megabytes:.0f} MB"
     assert (tamp.folder / "out" / "halves.weights").stat().st_size > 10 * (66 << 20)
 
 
