@@ -338,7 +338,7 @@ class Kernels:
     SETTINGS = [*itertools.product((1, 2), (1, 2), (0, 32, 96), (1,)), (1, 2, 0, 0), (2, 2, 0, 0)]
 
     def __init__(self, s, weights, given, library):
-        self.s, self.library, self.setting = s, library, self.SETTINGS[0]
+        self.s, self.functions, self.setting = s, library, self.SETTINGS[0]
         device, dtype = given["x"].device, given["x"].dtype
         self.caches = caches_of(s, given)
         self.scores = torch.zeros(1, 1, s.words, device=device)
@@ -355,7 +355,7 @@ class Kernels:
         self.description = PeerStep(s.layers, s.width, s.heads, s.kv, s.head, s.inner, s.words, s.rows, dtype == torch.bfloat16, s.epsilon, each, *pointers)
 
     def step(self):
-        error = self.library.decoder_peer_step(ctypes.byref(self.description), *self.setting, ctypes.c_void_p(stream_of(self.scores.device.type)))
+        error = self.functions.decoder_peer_step(ctypes.byref(self.description), *self.setting, ctypes.c_void_p(stream_of(self.scores.device.type)))
         if error:
             raise RuntimeError(f"kernels: CUDA error {error}")
 

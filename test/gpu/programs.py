@@ -35,15 +35,15 @@ class Options(ctypes.Structure):  # tamp_options
 
 class Program:
     def __init__(self, folder):
-        self.library, self.context = ctypes.CDLL(str(folder / "program.so")), ctypes.c_void_p()
-        self.library.step_message.restype = ctypes.c_char_p
+        self.functions, self.context = ctypes.CDLL(str(folder / "program.so")), ctypes.c_void_p()
+        self.functions.step_message.restype = ctypes.c_char_p
         weights = folder / "step.weights"
         self.call("create", ctypes.byref(Options(str(weights).encode() if weights.exists() else None, None, 0, 2.0)), ctypes.byref(self.context))
 
     def call(self, function, *arguments):
-        status = getattr(self.library, f"step_{function}")(*arguments)
+        status = getattr(self.functions, f"step_{function}")(*arguments)
         if status:
-            raise RuntimeError(f"{function}: status {status}: {self.library.step_message(self.context).decode()}")
+            raise RuntimeError(f"{function}: status {status}: {self.functions.step_message(self.context).decode()}")
 
     def run(self, inputs, outputs, stream=None):
         """Of addresses, on a stream."""
@@ -54,4 +54,4 @@ class Program:
         self.call("status", self.context)
 
     def close(self):
-        self.library.step_destroy(self.context)
+        self.functions.step_destroy(self.context)

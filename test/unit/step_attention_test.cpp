@@ -39,41 +39,32 @@ FusedView steps_of_last(const Graph& graph) {
 
 namespace {
 
+// Q, K, V and keys before of `heads`, each with some rows, and factors of rows.
+std::string step_inputs(const std::string& heads, int rows, const std::string& factors = "64") {
+  const std::string own = "input f32[" + heads + "," + std::to_string(rows) + ",64]\n", before = "input f32[" + heads + ",9,64]\n",
+                    factor = "input f32[1,1," + std::to_string(rows) + "," + factors + "]\n";
+  return "q = " + own + "k = " + own + "v = " + own + "pk = " + before + "pv = " + before + "c = " + factor + "s = " + factor;
+}
+
+// xr, which is x turned by whole rows of factors. `shape`: but for the last dimension.
+std::string turned_rows(const std::string& x, const std::string& shape) {
+  const std::string half = "f32[" + shape + ",32]\n", row = "f32[" + shape + ",64]\n";
+  return x + "a = Slice(" + x + ") {starts=[0,0,0,32]} -> " + half + x + "n = Elementwise(" + x + "a) {neg(i0)} -> " + half + x +
+         "b = Slice(" + x + ") {starts=[0,0,0,0]} -> " + half + x + "h = Concat(" + x + "n, " + x + "b) {axis=3} -> " + row + x +
+         "c = Elementwise(" + x + ", c) {mul(i0, i1)} -> " + row + x + "s = Elementwise(s, " + x + "h) {mul(i0, i1)} -> " + row + x +
+         "r = Elementwise(" + x + "c, " + x + "s) {add(i0, i1)} -> " + row;
+}
+
 // As exporters of Llama write it: rotated queries and keys, keys and values behind those before.
 std::string decoder(const std::string& outputs, const std::string& more = "") {
-  std::string text = R"(
-    q = input f32[1,3,1,64]
-    k = input f32[1,3,1,64]
-    v = input f32[1,3,1,64]
-    pk = input f32[1,3,9,64]
-    pv = input f32[1,3,9,64]
-    c = input f32[1,1,1,64]
-    s = input f32[1,1,1,64]
-)";
-  for (const std::string x : {"q", "k"}) {
-    text += x + "a = Slice(" + x + ") {starts=[0,0,0,32]} -> f32[1,3,1,32]\n" + x + "n = Elementwise(" + x +
-            "a) {neg(i0)} -> f32[1,3,1,32]\n" + x + "b = Slice(" + x + ") {starts=[0,0,0,0]} -> f32[1,3,1,32]\n" + x + "h = Concat(" + x +
-            "n, " + x + "b) {axis=3} -> f32[1,3,1,64]\n" + x + "c = Elementwise(" + x + ", c) {mul(i0, i1)} -> f32[1,3,1,64]\n" + x +
-            "s = Elementwise(s, " + x + "h) {mul(i0, i1)} -> f32[1,3,1,64]\n" + x + "r = Elementwise(" + x + "c, " + x +
-            "s) {add(i0, i1)} -> f32[1,3,1,64]\n";
-  }
-  return text + "kk = Concat(pk, kr) {axis=2} -> f32[1,3,10,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,3,10,64]\n" + more +
+  return step_inputs("1,3", 1) + turned_rows("q", "1,3,1") + turned_rows("k", "1,3,1") +
+         "kk = Concat(pk, kr) {axis=2} -> f32[1,3,10,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,3,10,64]\n" + more +
          "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,3,1,64]\n" + outputs + "\n";
 }
 
 // As RotaryEmbedding is written, behind a normalisation of each head or not.
 std::string decoder_by_halves(bool normalised) {
-  std::string text = R"(
-    q = input f32[1,3,1,64]
-    k = input f32[1,3,1,64]
-    v = input f32[1,3,1,64]
-    pk = input f32[1,3,9,64]
-    pv = input f32[1,3,9,64]
-    c = input f32[1,1,1,32]
-    s = input f32[1,1,1,32]
-    qg = const f32[64]
-    kg = const f32[64]
-)";
+  std::string text = step_inputs("1,3", 1, "32") + "qg = const f32[64]\nkg = const f32[64]\n";
   const std::string half = "f32[1,3,1,32]\n";
   for (const std::string x : {"q", "k"}) {
     if (normalised) text += x + "n = Normalize(" + x + ", " + x + "g) {axes=[3], centered=0, epsilon=0.001} -> f32[1,3,1,64]\n";
@@ -108,25 +99,10 @@ TEST_CASE("a step turns rows by halves and normalises them") {
 
 TEST_CASE("a step turns no rows that a Transpose has moved since") {
   // Two heads and two rows: behind the Transpose a head's factors would be a row's.
-  std::string text = R"(
-    q = input f32[1,2,2,64]
-    k = input f32[1,2,2,64]
-    v = input f32[1,2,2,64]
-    pk = input f32[1,2,9,64]
-    pv = input f32[1,2,9,64]
-    c = input f32[1,1,2,64]
-    s = input f32[1,1,2,64]
-)";
-  for (const std::string x : {"q", "k"}) {
-    text += x + "u = Slice(" + x + ") {starts=[0,0,0,32]} -> f32[1,2,2,32]\n" + x + "n = Elementwise(" + x +
-            "u) {neg(i0)} -> f32[1,2,2,32]\n" + x + "l = Slice(" + x + ") {starts=[0,0,0,0]} -> f32[1,2,2,32]\n" + x + "h = Concat(" + x +
-            "n, " + x + "l) {axis=3} -> f32[1,2,2,64]\n" + x + "a = Elementwise(" + x + ", c) {mul(i0, i1)} -> f32[1,2,2,64]\n" + x +
-            "b = Elementwise(s, " + x + "h) {mul(i0, i1)} -> f32[1,2,2,64]\n" + x + "t = Elementwise(" + x + "a, " + x +
-            "b) {add(i0, i1)} -> f32[1,2,2,64]\n" + x + "r = Transpose(" + x + "t) {perm=[0,2,1,3]} -> f32[1,2,2,64]\n";
-  }
-  text +=
-      "kk = Concat(pk, kr) {axis=2} -> f32[1,2,11,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,2,11,64]\n"
-      "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,2,2,64]\noutputs(y)\n";
+  const std::string text = step_inputs("1,2", 2) + turned_rows("q", "1,2,2") + turned_rows("k", "1,2,2") +
+                           "qt = Transpose(qr) {perm=[0,2,1,3]} -> f32[1,2,2,64]\nkt = Transpose(kr) {perm=[0,2,1,3]} -> f32[1,2,2,64]\n"
+                           "kk = Concat(pk, kt) {axis=2} -> f32[1,2,11,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,2,11,64]\n"
+                           "y = Attention(qt, kk, vv) {scale=0.125} -> f32[1,2,2,64]\noutputs(y)\n";
   const Graph made = made_steps(parse_graph(text));
   CHECK(count_rops(made, kTitle) == 1);
   CHECK(count_rops(made, "Elementwise") > 0);
