@@ -285,6 +285,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"sin", tensor(kSin)},
           {"q_scale", tensor(kQScale)},
           {"k_scale", tensor(kKScale)},
+          {"length", null_arg()},
+          {"place", null_arg()},
           {"shares", shares > 1 ? ArgValue{ScratchArg{0}} : null_arg()},
           {"out_batch", batch(kOut)},
           {"q_batch", batch(kQ)},
@@ -326,19 +328,39 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"scale", float_arg(attention.scale)},
           {"weightless", arg(static_cast<int64_t>(attention.weightless))},
           {"inverse_size", float_arg(1.0F / static_cast<float>(step.size))},
-          {"epsilon", float_arg(step.epsilon)}};
+          {"epsilon", float_arg(step.epsilon)},
+          {"length_plus", arg(int64_t{0})},
+          {"none_keeps", arg(int64_t{0})},
+          {"place_wraps", arg(int64_t{0})}};
 }
 
-// Keys that a rTask takes at a time, `bytes` an element.
-int64_t keys_of_turn(const Step& step, int64_t bytes) {
-  return rk::attention_step_keys(static_cast<int>(step.padded()), static_cast<int>(bytes)) * rk::kStepGroups;
+// Most keys of a stage: more are no faster, and each is read where it is needed once.
+constexpr int64_t kMostStaged = 128;
+
+// Keys of a stage: as many as let the two stages have the keys of a share, if they fit. 0: rows are no whole cells of 16 bytes.
+int64_t staged_keys(const Graph& graph, const ShapedVDevice& d, const Step& step, int64_t share, int64_t own_rows) {
+  const int64_t size = step.padded(), bytes = bytes_of(type_of(graph, step, kPastK)), cell = 16 / bytes;
+  const auto is_of_cells = [&](StepOperand operand) {
+    if (!step.tensors[operand].valid()) return true;
+    if (step.columns[operand] != 1 || step.rows[operand] % cell != 0) return false;
+    return graph.tensor(step.tensors[operand]).place.offset % cell == 0 &&
+           std::all_of(step.batch.begin(), step.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % cell == 0; });
+  };
+  if (lie_of(graph, step) != std::string("rk::kWholeVectors") || !is_of_cells(kPastK) || !is_of_cells(kPastV)) return 0;
+  const int64_t wanted = std::min(kMostStaged, ceil_div(share, 2 * rk::kStepGroups) * rk::kStepGroups);
+  for (int64_t staged = wanted; staged > 0; staged -= rk::kStepGroups) {
+    const int needed = rk::attention_step_work_bytes(static_cast<int>(size), step.normalises(), static_cast<int>(own_rows),
+                                                     static_cast<int>(staged), static_cast<int>(bytes));
+    if (needed <= d.work_beside_inputs()) return staged;
+  }
+  return 0;
 }
 
-// Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones
+// Cycles of a rTask of the first phase. Keys before that are in the first two stages are there when the rTask's inputs are; further ones
 // come at L2's pace. `key_bytes`: of a key before and its value.
 double cycles_of(const Step& step, const ShapedVDevice& d, int64_t shares, int64_t key_bytes) {
-  const int64_t turn = keys_of_turn(step, key_bytes / (step.size + step.values));
-  const int64_t late = step.past == 0 ? 0 : std::max<int64_t>(0, keys_of_share(step, shares) - turn);
+  const int64_t keys = step.past == 0 ? 0 : keys_of_share(step, shares);
+  const int64_t early = d.work_beside_inputs() / (key_bytes * rk::kStepGroups) * rk::kStepGroups, late = std::max<int64_t>(0, keys - early);
   const int64_t more_turns = std::max<int64_t>(ceil_div(step.own, rk::kStepGroups) - 1, 0);
   return d.cost("attention_step.fixed_cycles") + static_cast<double>(more_turns) * d.cost("attention_step.turn_cycles") +
          static_cast<double>(late * key_bytes) * d.cost("attention_step.byte_cycles");
@@ -360,10 +382,10 @@ bool is_given_by_caller(const Graph& graph, const Step& step, StepOperand operan
   return kind == BufferKind::input || kind == BufferKind::constant;
 }
 
-// Whether the body looks through the mask before it reads keys: of a cache that the program writes, with keys for more than one turn.
+// Whether the body looks through the mask before it reads keys: of a cache that the program writes, with many of them.
+constexpr int64_t kManyKeys = 128;
 bool reads_by_mask(const Graph& graph, const Step& step) {
-  const int64_t turn = keys_of_turn(step, bytes_of(type_of(graph, step, kPastK)));
-  return step.tensors[kBias].valid() && step.own == 0 && step.past > turn &&
+  return step.tensors[kBias].valid() && step.own == 0 && step.past > kManyKeys &&
          !(is_given_by_caller(graph, step, kPastK) && is_given_by_caller(graph, step, kPastV));
 }
 
@@ -378,15 +400,18 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const auto is_given = [&](StepOperand operand) { return is_given_by_caller(request.graph, step, operand); };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   const char* const body = reads_by_mask(request.graph, step) ? "rk::attention_step_masked" : "rk::attention_step";
+  const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
+  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepRowsInWords &&
+                            is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
+  const int64_t own_rows = awaits_words ? 1 + 2 * step.own : 0, key_bytes = bytes_of(type_of(request.graph, step, kPastK));
+  const int64_t staged = staged_keys(request.graph, request.vdevice, step, share, own_rows);
   Phase phase = early_phase("kernels/attention/attention_step.cuh", body, "rk::AttentionStepArgs");
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
                          {"kRows", std::to_string(rows_of(request.graph, step))},
                          {"kEarly", flag(is_given(kPastK) && is_given(kPastV))},
+                         {"kStaged", std::to_string(staged)},
                          {"WORDS", "0"}};
-  const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
-  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepRowsInWords &&
-                            is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
   const auto words = [&](StepOperand operand, int bit, const char* name) {
     return words_use(request.graph, step.tensors[operand], bit, name);
   };
@@ -399,8 +424,8 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   append_types(request.graph, step, phase);
   phase.args = arguments_of(request, step, shares);
   phase.rtasks = step.all() * shares;
-  phase.work_bytes =
-      rk::attention_step_work_bytes(static_cast<int>(size), step.normalises(), awaits_words ? static_cast<int>(1 + 2 * step.own) : 0);
+  phase.work_bytes = rk::attention_step_work_bytes(static_cast<int>(size), step.normalises(), static_cast<int>(own_rows),
+                                                   static_cast<int>(staged), static_cast<int>(key_bytes));
   const auto bytes = [&](StepOperand operand, int64_t elements) {
     return static_cast<double>(elements * bytes_of(type_of(request.graph, step, operand)));
   };

@@ -8,11 +8,16 @@
 // A rTask has one query of one batch (a head) and, where keys are many, one share of them: (batch * queries + m) * shares + share. The last
 // share has the keys of K as well. Arithmetic is fp32.
 //
-// The threads are 32 groups of eight. A group takes keys number g, g + 32, .., several at a time; its lane t has elements 32j + 4t
-// to 32j + 4t + 3 of a row for all j. It keeps the largest score, the sum of weights and the weighted sum of values of its own keys (the
-// online form of softmax); these are put together at the end. With several shares what a rTask has is stored, and attention_step_sum puts
-// the shares of a query together.
-// Example: 1000 keys before the query in 4 shares of 250. In share 1, group 5 has keys 255, 287, 319 and 351 first, then 383 to 479.
+// The threads are 32 groups of eight. A group takes keys number g, g + 32, .., two at a time; its lane t has elements 32j + 4t to 32j + 4t
+// + 3 of a row for all j. It keeps the largest score, the sum of weights and the weighted sum of values of its own keys (the online form of
+// softmax); these are put together at the end. With several shares what a rTask has is stored, and attention_step_sum puts the shares of a
+// query together.
+//
+// kStaged > 0: keys before come by cp.async into two stages of shared memory, so many a stage. The copies of both are under way while the
+// query is on its way. The code is a loop over keys, a few instructions long: a body of straight code with all keys in registers is 48 KB,
+// and each run of it waited for its instructions. kStaged 0: rows are no whole cells of 16 bytes, and keys are loaded where they are needed.
+// Example: 1000 keys before the query in 4 shares of 256, 64 a stage. In share 1, group 5 has keys 261 and 293 of the first stage, then
+// 325 and 357 of the second one, then 389, 421, 453 and 485.
 //
 // WORDS: which of Q, K and V come as words, whose values are their own flags (kernels/vdevice/words.cuh), and whether Y is published as
 // words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most
@@ -20,6 +25,10 @@
 //
 // attention_step_masked, for a cache with a mask: keys are those from the first to the last that the row's mask leaves, and the shares
 // divide these. So a step at place 40 of 4096 reads 41 keys, and a window reads its own.
+//
+// attention_step_placed, for a cache of constant size into which somebody else puts the own row: keys are those of the cache below `length`
+// (plus length_plus) but the one at `place`, where K and V stand instead. The cache may have the own row already, or any other: it is not
+// used. Where no key is left, the first none_keeps count. A place outside of the cache has no own row; with place_wraps -1 is its last one.
 //
 // kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
 // lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out, cos and sin have type Turn,
@@ -39,6 +48,7 @@ struct AttentionStepArgs {                                 // in tables
   TensorRef out_words;                                     // with kStepOutWords
   TensorRef out, q, k, v, past_k, past_v, bias, cos, sin;  // past_k, past_v, bias, cos and sin may be null
   TensorRef q_scale, k_scale;                              // of kStepNormalised: fp32
+  TensorRef length, place;                                 // of attention_step_placed: i64, or null
   TensorRef shares;                                        // what is stored of each rTask where a query has several
   int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
       past_k_batch[kAttentionBatchRank], past_v_batch[kAttentionBatchRank], bias_batch[kAttentionBatchRank], cos_batch[kAttentionBatchRank],
@@ -54,6 +64,7 @@ struct AttentionStepArgs {                                 // in tables
   float scale;
   int32_t weightless;  // AttentionWeightless
   float inverse_size, epsilon;
+  int32_t length_plus, none_keeps, place_wraps;  // of attention_step_placed
 };
 
 template <int kSize>
@@ -185,6 +196,66 @@ struct StepKeys {
       }
     }
   }
+  RK_INLINE float4 key(int i, int j) const { return k[i][j].floats(); }
+  RK_INLINE float4 value(int i, int j) const { return v[i][j].floats(); }
+};
+
+// Stages of keys and values in shared memory: [stage][keys, values][kStaged][cells of 16 bytes]. Two groups of a warp read 16 bits at the
+// same time, so that odd keys have the halves of each 128 bytes exchanged: the other half lies in other banks.
+template <int kSize, int kStaged, class T>
+struct StepStages {
+  static constexpr int kRowBytes = kSize * static_cast<int>(sizeof(T)), kCells = kRowBytes / 16, kOfCell = 16 / static_cast<int>(sizeof(T)),
+                       kPart = kStaged * kRowBytes, kStage = 2 * kPart;
+  static constexpr bool kExchanged = sizeof(T) == 2 && kRowBytes % 128 == 0;
+  static_assert(kSize % 8 == 0);
+  char* first;
+
+  // Begins to copy keys [begin, end), at most kStaged.
+  template <class Veu>
+  RK_INLINE void copy(int stage, const StepRows<T>& keys, const StepRows<T>& values, int32_t begin, int32_t end) const {
+    char* const to = first + stage * kStage;
+    const int count = min(end - begin, kStaged);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < count * 2 * kCells; i += Veu::kComputeThreads) {
+      const int row = i / (2 * kCells), cell = i % kCells;
+      const bool is_value = i % (2 * kCells) >= kCells;
+      const StepRows<T>& rows = is_value ? values : keys;
+      const bool exists = cell * kOfCell < rows.elements;
+      const T* const from = rows.first + static_cast<int64_t>(begin + row) * rows.stride + (exists ? cell * kOfCell : 0);
+      const int place = kExchanged ? cell ^ (row % 2 * 4) : cell;
+      cp_async16(to + (is_value ? kPart : 0) + row * kRowBytes + place * 16, from, exists);
+    }
+    cp_async_commit();
+  }
+};
+// kCount keys of a group in a stage, from key `row` of it on.
+template <int kSize, int kStaged, class T>
+struct StagedKeys {
+  using Stages = StepStages<kSize, kStaged, T>;
+  const char* stage;
+  int row;
+
+  RK_INLINE float4 load(const char* rows, int i, int j) const {
+    constexpr int kSetBytes = 32 * static_cast<int>(sizeof(T));
+    const int set = Stages::kExchanged ? j ^ (row & 1) : j;  // groups are an even number of keys apart
+    const char* const at = rows + (row + i * kStepGroups) * Stages::kRowBytes + set * kSetBytes + lane_id() % 8 * (kSetBytes / 8);
+    if constexpr (sizeof(T) == 2)
+      return Raw4<T>{*reinterpret_cast<const uint2*>(at)}.floats();
+    else
+      return *reinterpret_cast<const float4*>(at);
+  }
+  RK_INLINE float4 key(int i, int j) const { return load(stage, i, j); }
+  RK_INLINE float4 value(int i, int j) const { return load(stage + Stages::kPart, i, j); }
+};
+// An own key of a group, among rows that await_step_rows has left: key `n` of `own`.
+template <int kSize>
+struct AwaitedKeys {
+  const float* keys;  // behind the query
+  int n, own;
+
+  RK_INLINE float4 load(int row, int j) const { return *reinterpret_cast<const float4*>(keys + row * kSize + j * 32 + lane_id() % 8 * 4); }
+  RK_INLINE float4 key(int, int j) const { return load(n, j); }
+  RK_INLINE float4 value(int, int j) const { return load(own + n, j); }
 };
 
 // What rows are turned and scaled by.
@@ -200,18 +271,21 @@ RK_INLINE void make_step_row(float4 (&x)[kSets], const AttentionStepArgs& args, 
   if constexpr ((kRows & (kStepTurned | kStepTurnedHalves)) != 0) turn_row(x, factors.cos, factors.sin);
 }
 
-// Adds keys first, first + 32, .. below `end` to the group's sums. `bias`: of key 0, or null. kRows: how they are made, 0 of keys before.
-template <int kRows, int kSize, int kCount, int kLie, class T, class Bias>
-RK_INLINE void add_step_keys(const AttentionStepArgs& args, const StepKeys<kSize, kCount, kLie, T>& keys, const float4 (&q)[kSize / 32],
-                             const StepFactors<kSize>& factors, const Bias* bias, int32_t first, int32_t end, StepSums<kSize / 32>& sums) {
+// Adds keys first, first + 32, .. below `end` but `without` to the group's sums. `bias`: of key 0, or null. kRows: how they are made, 0 of
+// keys before.
+template <int kRows, int kCount, int kSize, class Keys, class Bias>
+RK_INLINE void add_step_keys(const AttentionStepArgs& args, const Keys& keys, const float4 (&q)[kSize / 32],
+                             const StepFactors<kSize>& factors, const Bias* bias, int32_t first, int32_t end, int32_t without,
+                             StepSums<kSize / 32>& sums) {
   constexpr int kSets = kSize / 32;
   float score[kCount];
   float largest = sums.largest;
+  const auto counts = [&](int32_t n) { return n < end && n != without; };
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     float4 k[kSets];
 #pragma unroll
-    for (int j = 0; j < kSets; ++j) k[j] = keys.k[i][j].floats();
+    for (int j = 0; j < kSets; ++j) k[j] = keys.key(i, j);
     make_step_row<kRows>(k, args, factors);
     score[i] = 0.0f;
 #pragma unroll
@@ -220,8 +294,8 @@ RK_INLINE void add_step_keys(const AttentionStepArgs& args, const StepKeys<kSize
 #pragma unroll
     for (int step = 1; step < 8; step *= 2) score[i] += __shfl_xor_sync(kFullMask, score[i], step);
     const int32_t n = first + i * kStepGroups;
-    const float added = bias != nullptr && n < end ? load1_near(bias + n * args.bias_n) : 0.0f;
-    score[i] = n < end ? fmaf(score[i], args.scale, added) : -INFINITY;
+    const float added = bias != nullptr && counts(n) ? load1_near(bias + n * args.bias_n) : 0.0f;
+    score[i] = counts(n) ? fmaf(score[i], args.scale, added) : -INFINITY;
     largest = fmaxf(largest, score[i]);
   }
   scale_sums(sums, step_factor(sums.largest, largest));
@@ -230,10 +304,10 @@ RK_INLINE void add_step_keys(const AttentionStepArgs& args, const StepKeys<kSize
   for (int i = 0; i < kCount; ++i) {
     const float weight = step_factor(score[i], largest);
     sums.sum += weight;
-    if (first + i * kStepGroups >= end) continue;  // a weight of 0 times an infinity would be NaN
+    if (!counts(first + i * kStepGroups)) continue;  // a weight of 0 times an infinity would be NaN
 #pragma unroll
     for (int j = 0; j < kSets; ++j) {
-      const float4 v = keys.v[i][j].floats();
+      const float4 v = keys.value(i, j);
       sums.y[j] = float4{fmaf(weight, v.x, sums.y[j].x), fmaf(weight, v.y, sums.y[j].y), fmaf(weight, v.z, sums.y[j].z),
                          fmaf(weight, v.w, sums.y[j].w)};
     }
@@ -286,8 +360,8 @@ template <int kSize, class Veu, class Out>
 RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args, float* shared, StepSums<kSize / 32>& sums, Out* out,
                            uint32_t* words, float* share) {
   constexpr int kSets = kSize / 32, kPitch = StepShape<kSize>::kWords, kWarps = Veu::kComputeThreads / kWarp;
-  add_neighbour(sums, 8);
-  add_neighbour(sums, 16);
+#pragma unroll 1
+  for (int step = 8; step < kWarp; step *= 2) add_neighbour(sums, step);
   float* const own = shared + warp_id() * kPitch;
   if (lane_id() < 8) {
 #pragma unroll
@@ -364,21 +438,51 @@ RK_INLINE StepRange keys_of_mask(const AttentionStepArgs& args, int32_t* shared,
   return {begin, min(begin + each, row.end)};
 }
 
-template <class Veu, int kSize, int kLie, int kRows, bool kEarly, bool kMasked, uint32_t WORDS, class In, class Past, class Out, class Turn,
-          class Bias>
+// What a rTask of attention_step_placed takes: the keys of its share but the one at `place`, and whether the own key counts.
+struct PlacedKeys {
+  StepRange keys;
+  int32_t place;
+  bool own;
+};
+RK_INLINE int64_t load_whole_number(const float* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const long long*>(p));
+#else
+  return *reinterpret_cast<const int64_t*>(p);
+#endif
+}
+template <class Veu>
+RK_INLINE PlacedKeys placed_keys(const Task<Veu>& task, const AttentionStepArgs& args, int32_t share) {
+  const float* const given = task.address(args.length);
+  int64_t length = args.past, place = load_whole_number(task.address(args.place));
+  if (given != nullptr) length = load_whole_number(given) + args.length_plus;
+  if (place < 0 && args.place_wraps != 0) place += args.past;
+  length = length <= 0 ? args.none_keeps : length < args.past ? length : args.past;
+  const int32_t end = static_cast<int32_t>(length), shares = args.shares_of_query;
+  const int32_t turns = (end + kStepGroups - 1) / kStepGroups, each = (turns + shares - 1) / shares * kStepGroups;
+  const int32_t begin = min(share * each, end);
+  const bool exists = place >= 0 && place < args.past;
+  return {{begin, min(begin + each, end)}, exists ? static_cast<int32_t>(place) : -1, exists && place < length && share + 1 == shares};
+}
+
+// Which keys before the query count: all, those that the bias leaves, or those below a length but one.
+enum StepKeysOf : int { kAllKeys, kKeysOfMask, kKeysOfLength };
+
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, int kStaged, StepKeysOf kOf, uint32_t WORDS, class In, class Past,
+          class Out, class Turn, class Bias>
 RK_INLINE void attend_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
   constexpr bool kTurned = (kRows & (kStepTurned | kStepTurnedHalves)) != 0, kHalves = (kRows & kStepTurnedHalves) != 0;
-  static_assert(!kTurned || kSize % 64 == 0);
-  constexpr int kSets = kSize / 32, kCount = attention_step_keys(kSize, sizeof(Past)), kTurn = kCount * kStepGroups;
+  static_assert((!kTurned || kSize % 64 == 0) && kStaged % kStepGroups == 0 && (kStaged == 0 || kLie == kWholeVectors));
+  constexpr int kSets = kSize / 32, kCount = kStaged % (2 * kStepGroups) == 0 ? 2 : 1, kTurn = kCount * kStepGroups;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
   uint32_t share, m;
   const uint32_t batch = divide(divide(task.index, args.share_count, share), args.queries, m);
   const StepBatch at = step_batch(args, batch);
   const int row = static_cast<int>(m), group = static_cast<int>(threadIdx.x) / 8;
-  int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past);
-  const int32_t own = end == args.past ? args.own : 0;  // keys of K in this rTask
+  int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past), without = -1;
+  int32_t own = end == args.past ? args.own : 0;  // keys of K in this rTask
   const StepRows<Past> past_k{values_at<const Past>(task, args.past_k) + at.past_k, args.past_k_n, args.past_k_k, args.size},
       past_v{values_at<const Past>(task, args.past_v) + at.past_v, args.past_v_n, args.past_v_columns, args.values};
   const StepRows<In> own_k{values_at<const In>(task, args.k) + at.k, args.k_n, args.k_k, args.size},
@@ -389,29 +493,29 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   const Bias* bias = values_at<const Bias>(task, args.bias);
   if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
 
-  // Behind what finish_step leaves in shared memory the scales of Q and K, and behind these the rows that come as words.
+  // Behind what finish_step leaves in shared memory the scales of Q and K, the stages, and the rows that come as words.
+  using Stages = StepStages<kSize, kStaged, Past>;
   float* const work = task.template work_as<float>();  // once: said of it twice, nvcc 13.0 left out all that followed
   [[maybe_unused]] float* const scales = work + kComputeWarps * StepShape<kSize>::kWords;
-  [[maybe_unused]] float* const own_rows = scales + ((kRows & kStepNormalised) != 0 ? 2 * kSize : 0);
-  if constexpr ((kRows & kStepNormalised) != 0) {
-    for (int n = static_cast<int>(threadIdx.x); n < 2 * kSize; n += Veu::kComputeThreads)
-      scales[n] = n % kSize < args.size ? load1(task.address(n < kSize ? args.q_scale : args.k_scale) + n % kSize) : 0.0f;
-    sync_compute<Veu>();
-  }
+  [[maybe_unused]] const Stages stages{reinterpret_cast<char*>(scales + ((kRows & kStepNormalised) != 0 ? 2 * kSize : 0))};
+  [[maybe_unused]] float* const own_rows = reinterpret_cast<float*>(stages.first + 2 * Stages::kStage);
   constexpr bool kInWords = (WORDS & kStepInWords) == kStepInWords;
-  using Own = std::conditional_t<kInWords, float, In>;
-  StepKeys<kSize, kCount, kLie, Past> keys;
-  StepKeys<kSize, 1, kLie, Own> own_keys;
-  if (kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
-  if (!kInWords) task.await_inputs();
-  if constexpr (kMasked) {
-    static_assert(!kEarly);
-    const StepRange kept = keys_of_mask<kSize, Veu>(args, reinterpret_cast<int32_t*>(work), bias, static_cast<int32_t>(share));
-    begin = kept.begin;
-    end = kept.end;
-  }
-  if (!kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
-  float4 q[kSets];
+
+  // Takes the keys that count, of those known now, and begins to copy them.
+  const auto begin_keys = [&] {
+    if constexpr (kOf == kKeysOfMask) {
+      const StepRange kept = keys_of_mask<kSize, Veu>(args, reinterpret_cast<int32_t*>(work), bias, static_cast<int32_t>(share));
+      begin = kept.begin, end = kept.end;
+    } else if constexpr (kOf == kKeysOfLength) {
+      const PlacedKeys placed = placed_keys(task, args, static_cast<int32_t>(share));
+      begin = placed.keys.begin, end = placed.keys.end, without = placed.place;
+      own = placed.own ? 1 : 0;
+    }
+    if constexpr (kStaged > 0) {
+#pragma unroll 1
+      for (int stage = 0; stage < 2; ++stage) stages.template copy<Veu>(stage, past_k, past_v, begin + stage * kStaged, end);
+    }
+  };
   StepFactors<kSize> factors;
   const auto load_turn = [&](int32_t position) {
     if constexpr (!kTurned) return;
@@ -422,43 +526,76 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
 #pragma unroll
     for (int j = 0; j < kSets; ++j) factors.cos[j] = cos[j % kLoaded], factors.sin[j] = sin[j % kLoaded];
   };
+  static_assert(!kEarly || kOf != kKeysOfMask);
+  if constexpr (kEarly) begin_keys();
+  if constexpr (kInWords) load_turn(row);
+  if constexpr ((kRows & kStepNormalised) != 0) {
+#pragma unroll 1
+    for (int n = static_cast<int>(threadIdx.x); n < 2 * kSize; n += Veu::kComputeThreads)
+      scales[n] = n % kSize < args.size ? load1(task.address(n < kSize ? args.q_scale : args.k_scale) + n % kSize) : 0.0f;
+    if constexpr (!kInWords) sync_compute<Veu>();  // else await_step_rows does
+  }
+  if constexpr (!kInWords) task.await_inputs();
+  if constexpr (!kEarly) begin_keys();
+
+  float4 q[kSets];
+  [[maybe_unused]] StepKeys<kSize, 1, kLie, In> own_keys;
   if constexpr (kInWords) {
     static_assert(kEarly && kLie != kElements);
-    load_turn(row);
     await_step_rows<kSize>(task, args, at.q + static_cast<int64_t>(row) * args.q_m, at.k, at.v, own, own_rows);
     load_shared_row(own_rows, q);
   } else {
     load_step_row<kLie>(q_row, args.q_k, args.size, q);
     if (own > 0) own_keys.load(own_k, own_v, group, own);
+    load_turn(row);
   }
-  if constexpr (!kInWords) load_turn(row);
   factors.scale = scales;
   make_step_row<kRows>(q, args, factors);
   StepSums<kSets> sums;
 #pragma unroll
   for (int j = 0; j < kSets; ++j) sums.y[j] = float4{0, 0, 0, 0};
 
+  factors.scale = scales + kSize;
+  const Bias* const own_bias = bias != nullptr ? bias + static_cast<int64_t>(args.past) * args.bias_n : nullptr;
+  if constexpr (kInWords) {  // a key for each group at most
+    if (own > 1 || row > 0) load_turn(min(group, max(own - 1, 0)));
+    const AwaitedKeys<kSize> awaited{own_rows + kSize, min(group, own - 1), own};
+    if (own > 0) add_step_keys<kRows, 1>(args, awaited, q, factors, own_bias, group, own, -1, sums);
+  } else {
 #pragma unroll 1
-  for (int32_t first = begin; first < end; first += kTurn) {
-    add_step_keys<0>(args, keys, q, factors, bias, first + group, end, sums);
-    if (first + kTurn < end) keys.load(past_k, past_v, first + kTurn + group, end);
-  }
-  if (bias != nullptr) bias += static_cast<int64_t>(args.past) * args.bias_n;
-#pragma unroll 1
-  for (int32_t first = 0; first < own; first += kStepGroups) {  // one key for each group at a time
-    if constexpr (kInWords) {
-      const float* const key = own_rows + (1 + min(first + group, own - 1)) * kSize;
-      float4 k[kSets], v[kSets];
-      load_shared_row(key, k);
-      load_shared_row(key + own * kSize, v);
-#pragma unroll
-      for (int j = 0; j < kSets; ++j) own_keys.k[0][j] = {k[j]}, own_keys.v[0][j] = {v[j]};
-    } else {
+    for (int32_t first = 0; first < own; first += kStepGroups) {
       if (first > 0) own_keys.load(own_k, own_v, first + group, own);
+      if (own > 1 || row > 0) load_turn(min(first + group, own - 1));
+      add_step_keys<kRows, 1>(args, own_keys, q, factors, own_bias, first + group, own, -1, sums);
     }
-    if (own > 1 || row > 0) load_turn(min(first + group, own - 1));
-    factors.scale = scales + kSize;
-    add_step_keys<kRows>(args, own_keys, q, factors, bias, first + group, own, sums);
+  }
+
+  if constexpr (kStaged > 0) {
+    int stage = 0;
+#pragma unroll 1
+    for (int32_t first = begin; first < end; first += kStaged, stage ^= 1) {
+      cp_async_wait<1>();
+      sync_compute<Veu>();
+      const int32_t stop = min(first + kStaged, end);
+#pragma unroll 1
+      for (int32_t n = first; n < stop; n += kTurn) {
+        const StagedKeys<kSize, kStaged, Past> keys{stages.first + stage * Stages::kStage, n - first + group};
+        add_step_keys<0, kCount>(args, keys, q, factors, bias, n + group, stop, without, sums);
+      }
+      if (first + 2 * kStaged < end) {
+        sync_compute<Veu>();  // all have read the stage
+        stages.template copy<Veu>(stage, past_k, past_v, first + 2 * kStaged, end);
+      } else {
+        cp_async_commit();
+      }
+    }
+  } else {
+#pragma unroll 1
+    for (int32_t n = begin; n < end; n += kTurn) {
+      StepKeys<kSize, kCount, kLie, Past> keys;
+      keys.load(past_k, past_v, n + group, end);
+      add_step_keys<0, kCount>(args, keys, q, factors, bias, n + group, end, without, sums);
+    }
   }
 
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
@@ -467,16 +604,22 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
   finish_step<kSize>(task, args, work, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
 }
 
-template <class Veu, int kSize, int kLie, int kRows, bool kEarly, uint32_t WORDS, class In = float, class Past = float, class Out = float,
-          class Turn = float, class Bias = float>
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, int kStaged, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
 RK_BODY void attention_step(const Task<Veu>& caller) {
-  attend_step<Veu, kSize, kLie, kRows, kEarly, /*kMasked=*/false, WORDS, In, Past, Out, Turn, Bias>(caller);
+  attend_step<Veu, kSize, kLie, kRows, kEarly, kStaged, kAllKeys, WORDS, In, Past, Out, Turn, Bias>(caller);
 }
 
-template <class Veu, int kSize, int kLie, int kRows, bool kEarly, uint32_t WORDS, class In = float, class Past = float, class Out = float,
-          class Turn = float, class Bias = float>
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, int kStaged, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
 RK_BODY void attention_step_masked(const Task<Veu>& caller) {
-  attend_step<Veu, kSize, kLie, kRows, kEarly, /*kMasked=*/true, WORDS, In, Past, Out, Turn, Bias>(caller);
+  attend_step<Veu, kSize, kLie, kRows, kEarly, kStaged, kKeysOfMask, WORDS, In, Past, Out, Turn, Bias>(caller);
+}
+
+template <class Veu, int kSize, int kLie, int kRows, bool kEarly, int kStaged, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
+RK_BODY void attention_step_placed(const Task<Veu>& caller) {
+  attend_step<Veu, kSize, kLie, kRows, kEarly, kStaged, kKeysOfLength, WORDS, In, Past, Out, Turn, Bias>(caller);
 }
 
 // Puts the shares of query m of a batch together: rTask batch * queries + m.

@@ -58,24 +58,23 @@ constexpr int attention_once_work_bytes(int size) { return kAttentionWarps * kAt
 // attention_few: the most elements of a row, and the most keys.
 inline constexpr int kAttentionFewSize = 32, kAttentionFewKeys = 64;
 
-// attention_step: groups of eight threads, keys that a group has at a time, and words of a share (the weighted sum of values, the largest
-// score, the sum of weights), up to 16 bytes.
+// attention_step: groups of eight threads, and words of a share (the weighted sum of values, the largest score, the sum of weights), up to
+// 16 bytes.
 inline constexpr int kStepGroups = 32;
 enum StepBits : int { kStepQBit, kStepKBit, kStepVBit, kStepOutBit };  // of its WORDS; in tables
 inline constexpr uint32_t kStepQWords = 1u << kStepQBit, kStepKWords = 1u << kStepKBit, kStepVWords = 1u << kStepVBit;  // in tables
 inline constexpr uint32_t kStepInWords = kStepQWords | kStepKWords | kStepVWords, kStepOutWords = 1u << kStepOutBit;    // in tables
 inline constexpr float kStepMasked =
     -1e38f;  // a key of such a bias has no weight beside one of more; masks are -inf or the least float. In tables
-// Keys that a group has in registers at a time, `bytes` an element.
-RK_NUMBER int attention_step_keys(int size, int bytes) { return (size <= 64 ? 16 : 8) / bytes; }
 // How the rows of Q and of the own keys are made: divided by their root mean square, turned by factors of whole rows, or of half a row.
 // Bits.
 inline constexpr int kStepTurned = 1, kStepTurnedHalves = 2, kStepNormalised = 4;  // in tables
 constexpr int attention_step_words(int size) { return size + 4; }
 inline constexpr int kStepRowsInWords = 8;
 // `rows`: that come as words.
-constexpr int attention_step_work_bytes(int size, bool normalises, int rows) {
-  return (kComputeWarps * attention_step_words(size) + ((normalises ? 2 : 0) + rows) * size) * 4;
+// `staged`: keys of `bytes` an element in each of two stages.
+constexpr int attention_step_work_bytes(int size, bool normalises, int rows, int staged, int bytes) {
+  return (kComputeWarps * attention_step_words(size) + ((normalises ? 2 : 0) + rows) * size) * 4 + 4 * staged * size * bytes;
 }
 
 }  // namespace rk

@@ -89,22 +89,40 @@ struct GemvOperands {
   RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
 #pragma unroll
     for (int i = 0; i < INPUTS; ++i) {
-      if ((WORDS >> i & 1u) != 0)
-        await_words(args, i, to[i]);
-      else if ((NARROW_IN >> i & 1u) != 0)
+      if (is_in_words(i)) continue;
+      if ((NARROW_IN >> i & 1u) != 0)
         load_one(args, reinterpret_cast<const Value*>(base[i]), i, turn, to[i]);
       else
         load_one(args, base[i], i, turn, to[i]);
     }
+    if constexpr (kInWords > 0) await_words(args, to);
   }
 
  private:
-  RK_INLINE void await_words(const GemvOfRowsArgs& args, int i, float4 (&to)[Fours::kCount]) const {
-    const uint32_t* const from = words_at(task, args.inputs[i]);
-    const uint32_t* words[Fours::kCount];
+  static constexpr uint32_t kWordsOfInputs = WORDS & ((1u << INPUTS) - 1u);
+  static constexpr int kInWords = count_bits(kWordsOfInputs);  // operands
+  static_assert((kWordsOfInputs & SCALARS) == 0);
+  RK_INLINE static constexpr bool is_in_words(int i) { return (kWordsOfInputs >> i & 1u) != 0; }
+  RK_INLINE static constexpr int words_before(int i) { return count_bits(kWordsOfInputs & ((1u << i) - 1u)); }
+
+  // All operands' words are awaited together: one trip through L2, not one for each.
+  RK_INLINE void await_words(const GemvOfRowsArgs& args, float4 (&to)[INPUTS][Fours::kCount]) const {
+    const uint32_t* words[kInWords * Fours::kCount];
+    float4 found[kInWords * Fours::kCount];
 #pragma unroll
-    for (int g = 0; g < Fours::kCount; ++g) words[g] = from + at[i][g];
-    await_values(task, words, to);
+    for (int i = 0; i < INPUTS; ++i) {
+      if (!is_in_words(i)) continue;
+      const uint32_t* const from = words_at(task, args.inputs[i]);
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) words[words_before(i) * Fours::kCount + g] = from + at[i][g];
+    }
+    await_values(task, words, found);
+#pragma unroll
+    for (int i = 0; i < INPUTS; ++i) {
+      if (!is_in_words(i)) continue;
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) to[i][g] = found[words_before(i) * Fours::kCount + g];
+    }
   }
 
   template <class In>

@@ -9,7 +9,7 @@
 // rows 0 and 8 of operand A; the other rows are zeros. So 22 bits of x count. A warp multiplies its x by the power of two that brings their
 // largest to 2^14..2^15, so that none is too large for fp16, and none that matters too small. In a chunk a column's 32 k lie side by side,
 // 64 bytes, and then those of the next column: 512 bytes for eight columns, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n.
-// ONE: all weights of the rTask are one chunk.
+// ONE: all weights of the rTask are one chunk. Else the second one's are in registers, too, if they fit (kGemvRowHeld).
 //
 // Weights of fp32 (CHUNK_K 0): a thread keeps its fours of k in registers and multiplies them by these k of all columns. A chunk is
 // weight[column][k], all of k.
@@ -199,8 +199,8 @@ RK_INLINE void gemv_row_multiply(const GemvRowWeights<COLUMNS, MOST>& weights, c
   }
 }
 
-// The sum of x in fp16 and that of what is left. The latter is no number where a weight is infinite, for x that fp16 holds.
-RK_INLINE float gemv_row_whole(float high, float low) { return low == low ? high + low : high; }
+// The sum of x in fp16 and that of what is left. Where a weight is infinite, the latter is an infinity of either sign or no number.
+RK_INLINE float gemv_row_whole(float high, float low) { return fabsf(low) < INFINITY ? high + low : high; }
 
 // Leaves the warp's sums: lanes 0 to 3 have two each of eight columns.
 template <int COLUMNS>
@@ -271,33 +271,52 @@ struct GemvRowSpace {
   }
 };
 
+// The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
+// ring goes on.
+template <int COLUMNS, int MOST, bool ONE>
+struct GemvRowHeld {
+  using Weights = GemvRowWeights<COLUMNS, MOST>;
+  static constexpr int kCount = !ONE && 2 * Weights::kBlocks * Weights::kTiles <= kGemvRowHeld ? 2 : 1;
+  Weights of[kCount];
+};
+
 // Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
 template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
-RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowWeights<COLUMNS, MOST>& held, const float4 (&x)[HELD], float shift,
-                                       int chunks, const GemvRowSpace& space) {
+RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE>& held, const float4 (&x)[HELD],
+                                       float shift, int chunks, const GemvRowSpace& space) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kFirst = MOST < kAll ? MOST : kAll;
   const float scale = gemv_row_split<Veu, K, TURNS, EXACT>(x, space.halves);
   GemvRowSums<COLUMNS> of_columns;
   of_columns.clear();
-  gemv_row_multiply(held, space.halves, kFirst, of_columns);
+  gemv_row_multiply(held.of[0], space.halves, kFirst, of_columns);
   if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // while the products are made
-  [[maybe_unused]] int block = kFirst;                                                                       // of the next chunk
+  [[maybe_unused]] int block = kFirst, chunk = 0;  // of the next chunk; the columns' number
+  // Leaves the sums of columns whose k are all multiplied; whether they are the last.
+  const auto ends = [&] {
+    if (!ONE && block < kAll) return false;
+    gemv_row_leave<COLUMNS>(of_columns, scale, space.sums + chunk * COLUMNS * kComputeWarps);
+    if (ONE || ++chunk == chunks) return true;
+    of_columns.clear();
+    block = 0;
+    return false;
+  };
+  if (ends()) return;
+  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE>::kCount > 1) {
+    constexpr int kSecond = gemv_row_second(kAll, MOST);
+    gemv_row_multiply(held.of[1], space.halves + (kFirst < kAll ? kFirst * (kGemvBlockK / 4) : 0), kSecond, of_columns);
+    block += MOST;
+    if (ends()) return;
+  }
 #pragma unroll 1
-  for (int chunk = 0;;) {
-    if (ONE || block >= kAll) {
-      gemv_row_leave<COLUMNS>(of_columns, scale, space.sums + chunk * COLUMNS * kComputeWarps);
-      if (ONE || ++chunk == chunks) break;
-      of_columns.clear();
-      block = 0;
-    }
+  do {
     const int here = min(MOST, kAll - block);
     const char* const stage = weights.acquire();
-    held.load(stage, here);
-    gemv_row_multiply(held, space.halves + block * (kGemvBlockK / 4), here, of_columns);
+    held.of[0].load(stage, here);
+    gemv_row_multiply(held.of[0], space.halves + block * (kGemvBlockK / 4), here, of_columns);
     block += MOST;
     if (block >= kAll) space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * CHUNK_K * 2);
     weights.release();
-  }
+  } while (!ends());
 }
 
 // The same with weights of fp32.
@@ -351,11 +370,12 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
-  [[maybe_unused]] GemvRowWeights<kNarrow ? COLUMNS : 8, kChunk> chunk_weights;
+  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
+  [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
   if constexpr (kNarrow) {
     const char* const stage = weights.acquire();
-    chunk_weights.load(stage, kFirst);
+    held.of[0].load(stage, kFirst);
     const char* const info = stage + COLUMNS * CHUNK_K * 2;
     if constexpr (ONE) {
       load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
@@ -363,6 +383,12 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
       space.template keep_info<COLUMNS * kInfo>(0, info);
     }
     weights.release_after_loads();
+    if constexpr (Held::kCount > 1) {
+      const char* const second = weights.acquire();
+      held.of[1].load(second, gemv_row_second(kAll, kChunk));
+      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
+      weights.release_after_loads();
+    }
   }
   if (kWaited) task.await_inputs();
   const uint32_t seen = gemv_begin_residual<WORDS, kWaited>(task, args, own);
@@ -382,7 +408,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
-    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, chunk_weights, x, shift, chunks, space);
+    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, held, x, shift, chunks, space);
   } else {
     gemv_row_multiply_fp32<Veu, K, COLUMNS, NORM, TURNS>(weights, args, x, shift, chunks, space);
   }

@@ -25,6 +25,10 @@ enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };  // in tab
 // gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
 // the mean is subtracted from place kGemvRowSums on the sums of its weights for each warp.
 inline constexpr int kGemvRowTurns = 3, kGemvRowSums = 4;
+// 16 bytes of weights that a thread has in registers before its x comes, at most; and how many 32 k of `all` the second chunk has, of
+// `most`: of the same columns, or of the next ones where the first chunk has all k.
+inline constexpr int kGemvRowHeld = 24;
+RK_NUMBER int gemv_row_second(int all, int most) { return most >= all ? all : all - most < most ? all - most : most; }
 constexpr int gemv_row_stats_floats() { return 4 * kComputeWarps; }
 constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? kGemvRowSums + kComputeWarps : 2; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.

@@ -13,6 +13,13 @@
 
 namespace rk {
 
+// How many bits are set.
+RK_NUMBER int count_bits(uint32_t bits) {
+  int count = 0;
+  for (; bits != 0; bits &= bits - 1) ++count;
+  return count;
+}
+
 inline constexpr int kWarp = 32;
 inline constexpr uint32_t kWarpLog2 = 5;
 inline constexpr int kComputeWarps = 8;   // of a vEU

@@ -76,19 +76,25 @@ RK_INLINE float await_value(const Task<Veu>& task, const uint32_t* word, uint32_
   return value_of(seen);
 }
 
-// Waits for COUNT times four neighbours. All loads are under way together.
+// Waits for COUNT times four neighbours. All loads are under way together, and those that found their words are not made again.
 template <int COUNT, class Veu>
 RK_INLINE void await_values(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
   Patience patience;
   uint4 seen[COUNT];
-  bool there;
-  do {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) seen[i] = poll_values(words[i]);
-    there = true;
+  for (int i = 0; i < COUNT; ++i) seen[i] = poll_values(words[i]);
+  const auto all_there = [&] {
+    bool there = true;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) there = there && are_there(seen[i]);
-  } while (!there && patience.lasts(task, 0));
+    return there;
+  };
+  while (!all_there() && patience.lasts(task, 0)) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      if (!are_there(seen[i])) seen[i] = poll_values(words[i]);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) to[i] = values_of(seen[i]);
 }
