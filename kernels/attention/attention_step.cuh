@@ -15,9 +15,9 @@
 //
 // kStaged > 0: keys before come by cp.async into two stages of shared memory, so many a stage. The copies of both are under way while the
 // query is on its way. The code is a loop over keys, a few instructions long: a body of straight code with all keys in registers is 48 KB,
-// and each run of it waited for its instructions. kStaged 0: rows are no whole cells of 16 bytes, and keys are loaded where they are needed.
-// Example: 1000 keys before the query in 4 shares of 256, 64 a stage. In share 1, group 5 has keys 261 and 293 of the first stage, then
-// 325 and 357 of the second one, then 389, 421, 453 and 485.
+// and each run of it waited for its instructions. kStaged 0: rows are no whole cells of 16 bytes, and keys are loaded where they are
+// needed. Example: 1000 keys before the query in 4 shares of 256, 64 a stage. In share 1, group 5 has keys 261 and 293 of the first stage,
+// then 325 and 357 of the second one, then 389, 421, 453 and 485.
 //
 // WORDS: which of Q, K and V come as words, whose values are their own flags (kernels/vdevice/words.cuh), and whether Y is published as
 // words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most
@@ -527,14 +527,22 @@ RK_INLINE void attend_step(const Task<Veu>& caller) {
     for (int j = 0; j < kSets; ++j) factors.cos[j] = cos[j % kLoaded], factors.sin[j] = sin[j % kLoaded];
   };
   static_assert(!kEarly || kOf != kKeysOfMask);
-  if constexpr (kEarly) begin_keys();
-  if constexpr (kInWords) load_turn(row);
-  if constexpr ((kRows & kStepNormalised) != 0) {
-#pragma unroll 1
-    for (int n = static_cast<int>(threadIdx.x); n < 2 * kSize; n += Veu::kComputeThreads)
-      scales[n] = n % kSize < args.size ? load1(task.address(n < kSize ? args.q_scale : args.k_scale) + n % kSize) : 0.0f;
-    if constexpr (!kInWords) sync_compute<Veu>();  // else await_step_rows does
+  // What little the rTask needs besides keys is asked for first: it would come behind the copies.
+  constexpr int kScales = (kRows & kStepNormalised) != 0 ? (2 * kSize + Veu::kComputeThreads - 1) / Veu::kComputeThreads : 0;
+  [[maybe_unused]] float own_scales[kScales + 1];
+  const auto scale_of = [&](int i) { return static_cast<int>(threadIdx.x) + i * Veu::kComputeThreads; };
+#pragma unroll
+  for (int i = 0; i < kScales; ++i) {
+    const int n = min(scale_of(i), 2 * kSize - 1), at_n = min(n % kSize, args.size - 1);
+    own_scales[i] = load1(task.address(n < kSize ? args.q_scale : args.k_scale) + at_n);
   }
+  if constexpr (kInWords) load_turn(row);
+  if constexpr (kEarly) begin_keys();
+#pragma unroll
+  for (int i = 0; i < kScales; ++i) {
+    if (scale_of(i) < 2 * kSize) scales[scale_of(i)] = scale_of(i) % kSize < args.size ? own_scales[i] : 0.0f;
+  }
+  if constexpr (kScales > 0 && !kInWords) sync_compute<Veu>();  // else await_step_rows does
   if constexpr (!kInWords) task.await_inputs();
   if constexpr (!kEarly) begin_keys();
 

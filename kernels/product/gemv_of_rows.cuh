@@ -86,7 +86,10 @@ struct GemvOperands {
       }
     }
   }
-  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const { load(args, turn, poll(args), to); }
+  // The same, with what poll() found before.
+  template <class Polled>
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, Polled&& polled, float4 (&to)[INPUTS][Fours::kCount]) const {
 #pragma unroll
     for (int i = 0; i < INPUTS; ++i) {
       if (is_in_words(i)) continue;
@@ -95,33 +98,45 @@ struct GemvOperands {
       else
         load_one(args, base[i], i, turn, to[i]);
     }
-    if constexpr (kInWords > 0) await_words(args, to);
+    if constexpr (kInWords > 0) {
+      const uint32_t* words[kWords];
+      float4 found[kWords];
+      place_words(args, words);
+      polled.await(task, words, found);
+#pragma unroll
+      for (int i = 0; i < INPUTS; ++i) {
+        if (!is_in_words(i)) continue;
+#pragma unroll
+        for (int g = 0; g < Fours::kCount; ++g) to[i][g] = found[words_before(i) * Fours::kCount + g];
+      }
+    }
+  }
+  // Polls the words of all operands together: one trip through L2, not one for each.
+  RK_INLINE auto poll(const GemvOfRowsArgs& args) const {
+    if constexpr (kInWords > 0) {
+      const uint32_t* words[kWords];
+      place_words(args, words);
+      return PolledValues<kWords>(words);
+    } else {
+      return 0;
+    }
   }
 
  private:
   static constexpr uint32_t kWordsOfInputs = WORDS & ((1u << INPUTS) - 1u);
-  static constexpr int kInWords = count_bits(kWordsOfInputs);  // operands
+  static constexpr int kInWords = count_bits(kWordsOfInputs), kWords = kInWords * Fours::kCount;  // operands; fours of them
   static_assert((kWordsOfInputs & SCALARS) == 0);
   RK_INLINE static constexpr bool is_in_words(int i) { return (kWordsOfInputs >> i & 1u) != 0; }
   RK_INLINE static constexpr int words_before(int i) { return count_bits(kWordsOfInputs & ((1u << i) - 1u)); }
 
-  // All operands' words are awaited together: one trip through L2, not one for each.
-  RK_INLINE void await_words(const GemvOfRowsArgs& args, float4 (&to)[INPUTS][Fours::kCount]) const {
-    const uint32_t* words[kInWords * Fours::kCount];
-    float4 found[kInWords * Fours::kCount];
+  template <int COUNT>
+  RK_INLINE void place_words(const GemvOfRowsArgs& args, const uint32_t* (&words)[COUNT]) const {
 #pragma unroll
     for (int i = 0; i < INPUTS; ++i) {
       if (!is_in_words(i)) continue;
       const uint32_t* const from = words_at(task, args.inputs[i]);
 #pragma unroll
       for (int g = 0; g < Fours::kCount; ++g) words[words_before(i) * Fours::kCount + g] = from + at[i][g];
-    }
-    await_values(task, words, found);
-#pragma unroll
-    for (int i = 0; i < INPUTS; ++i) {
-      if (!is_in_words(i)) continue;
-#pragma unroll
-      for (int g = 0; g < Fours::kCount; ++g) to[i][g] = found[words_before(i) * Fours::kCount + g];
     }
   }
 

@@ -366,7 +366,9 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, 1, TURNS> operands(task, all);
   constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
   constexpr bool kWaited = (WORDS & kAllOperands) != kAllOperands;  // for the Waits, before anything is read
-  // Whatever can be done before x is there: the first chunk's weights are in registers, and its stage is free again.
+  // Whatever can be done before x is there: the first chunks' weights are in registers, and their stages are free again. x is looked for
+  // first: where a rTask begins late, it is there by then.
+  auto polled = operands.poll(all);
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
@@ -397,7 +399,10 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   for (int turn = 0; turn < kHeld; turn += kTurns) {
     if (turn > 0) operands.place(all, 0, turn);
     float4 inputs[INPUTS][Fours::kCount], made[Fours::kCount];
-    operands.load(all, turn, inputs);
+    if (turn > 0)
+      operands.load(all, turn, inputs);
+    else
+      operands.load(all, turn, polled, inputs);
     Steps::make(all, inputs, made);
 #pragma unroll
     for (int g = 0; g < kTurns; ++g) x[turn + g] = gemv_first<kWhole>(made[g], K - gemv_k<Veu>(turn + g));

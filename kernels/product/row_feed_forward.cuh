@@ -100,13 +100,23 @@ struct RowFeedFours {
   RK_INLINE static int four(int turn) { return turn * kThreads + static_cast<int>(threadIdx.x); }
   RK_INLINE static bool has(int turn) { return (turn + 1) * kThreads <= K / 4 || four(turn) < K / 4; }
 
-  template <class In, bool IN_WORDS, class Veu>
-  RK_INLINE void load(const Task<Veu>& task, const TensorRef& in) {
+  // Looks for x for the first time, where it comes as words.
+  template <bool IN_WORDS, class Veu>
+  RK_INLINE static auto poll(const Task<Veu>& task, const TensorRef& in) {
     if constexpr (IN_WORDS) {
       const uint32_t* words[kTurns];
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) words[turn] = words_at(task, in) + (has(turn) ? four(turn) * 4 : 0);
-      await_values(task, words, of);
+      place_words(task, in, words);
+      return PolledValues<kTurns>(words);
+    } else {
+      return 0;
+    }
+  }
+  template <class In, bool IN_WORDS, class Polled, class Veu>
+  RK_INLINE void load(const Task<Veu>& task, const TensorRef& in, Polled& polled) {
+    if constexpr (IN_WORDS) {
+      const uint32_t* words[kTurns];
+      place_words(task, in, words);
+      polled.await(task, words, of);
     } else {
       const In* const from = values_at<const In>(task, in);
 #pragma unroll
@@ -116,6 +126,13 @@ struct RowFeedFours {
     for (int turn = 0; turn < kTurns; ++turn) {
       if (!has(turn)) of[turn] = float4{0.0f, 0.0f, 0.0f, 0.0f};
     }
+  }
+
+ private:
+  template <class Veu>
+  RK_INLINE static void place_words(const Task<Veu>& task, const TensorRef& in, const uint32_t* (&words)[kTurns]) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) words[turn] = words_at(task, in) + (has(turn) ? four(turn) * 4 : 0);
   }
 };
 
@@ -370,6 +387,7 @@ RK_BODY void row_feed_forward(const Task<Veu>& caller) {
   float* const y = reinterpret_cast<float*>(y_pairs + kSlice.steps() * 4);
   float* const sums = y + kSlice.steps() * kRowFeedStep;
   float* const stats = sums + kSlice.parts() * FACTORS * COLUMNS;
+  auto polled = RowFeedFours<K>::template poll<kInWords>(task, args.in);
   CellStream<Veu, CHUNK_BYTES> cells(task);
   First first;
 
@@ -382,7 +400,7 @@ RK_BODY void row_feed_forward(const Task<Veu>& caller) {
   }
   if constexpr (!kInWords) task.await_inputs();
   RowFeedFours<K> x;
-  x.template load<In, kInWords>(task, args.in);
+  x.template load<In, kInWords>(task, args.in, polled);
   const float factor = row_feed_operands<Veu, K, NORM>(args, x, x_pairs, stats);
   sync_compute<Veu>();
 

@@ -76,27 +76,38 @@ RK_INLINE float await_value(const Task<Veu>& task, const uint32_t* word, uint32_
   return value_of(seen);
 }
 
-// Waits for COUNT times four neighbours. All loads are under way together, and those that found their words are not made again.
+// COUNT times four neighbours, polled for the first time when this is made: a body that then does something else finds them the sooner.
+template <int COUNT>
+struct PolledValues {
+  uint4 seen[COUNT];
+
+  RK_INLINE explicit PolledValues(const uint32_t* const (&words)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) seen[i] = poll_values(words[i]);
+  }
+  // Waits for them. All loads are under way together, and those that found their words are not made again.
+  template <class Veu>
+  RK_INLINE void await(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
+    Patience patience;
+    const auto all_there = [&] {
+      bool there = true;
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) there = there && are_there(seen[i]);
+      return there;
+    };
+    while (!all_there() && patience.lasts(task, 0)) {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        if (!are_there(seen[i])) seen[i] = poll_values(words[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) to[i] = values_of(seen[i]);
+  }
+};
 template <int COUNT, class Veu>
 RK_INLINE void await_values(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
-  Patience patience;
-  uint4 seen[COUNT];
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) seen[i] = poll_values(words[i]);
-  const auto all_there = [&] {
-    bool there = true;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) there = there && are_there(seen[i]);
-    return there;
-  };
-  while (!all_there() && patience.lasts(task, 0)) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      if (!are_there(seen[i])) seen[i] = poll_values(words[i]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) to[i] = values_of(seen[i]);
+  PolledValues<COUNT>(words).await(task, words, to);
 }
 
 }  // namespace rk
