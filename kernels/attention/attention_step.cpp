@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
+#include "compiler/ir/cache_numbers.h"
 #include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
@@ -19,14 +21,22 @@ namespace {
 constexpr size_t kBatchRank = rk::kAttentionBatchRank;
 // Keys are read once for each query, so that bodies with tiles of queries are better where there are many.
 constexpr int64_t kMostQueries = 8;
-// Places in the loop over batches; those from kQ on are the rOperator's inputs in their order.
-enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kQScale, kKScale, kOperands };
+// Places in the loop over batches; those from kQ on are the rOperator's inputs in their order. The last two are no rows, but whole numbers.
+enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kQScale, kKScale, kLength, kPlace, kOperands };
+
+// Of a step beside a cache of constant size (its operand kPlace): keys n < length + length_plus count, or all where kLength is left out;
+// where none does, none_keeps of them; and a negative place counts from the end, or is outside.
+struct StepNumbers {
+  int64_t length_plus = 0, none_keeps = 0;
+  bool place_wraps = false;
+};
 
 struct Step {
   std::array<TensorId, kOperands> tensors;  // none where an operand is left out
   Loop batch;                               // one stride per operand
   int64_t queries = 0, own = 0, past = 0, size = 0, values = 0;
-  float epsilon = 0;                                 // of what normalises rows
+  float epsilon = 0;  // of what normalises rows
+  StepNumbers numbers;
   std::array<int64_t, kOperands> rows{}, columns{};  // strides; of the bias: of queries and of keys
 
   int64_t keys() const { return past + own; }
@@ -36,13 +46,14 @@ struct Step {
   bool turns() const { return tensors[kCos].valid(); }
   bool turns_by_halves(const Graph& graph) const { return turns() && graph.tensor(tensors[kCos]).shape.back() * 2 == size; }
   bool normalises() const { return tensors[kQScale].valid(); }
+  bool is_placed() const { return tensors[kPlace].valid(); }
 };
 
-// Reads the steps of a Fused backwards: Attention of Concats of keys and values, the rows of Q and of the own keys normalised or not, and
-// turned or not.
+// Reads the steps of a Fused backwards: Attention of Concats of keys and values, or of Scatters of one row of each, the rows of Q and of
+// the own keys normalised or not, and turned or not. `graph` has the values of constants.
 class StepReader {
  public:
-  explicit StepReader(const FusedView& steps) : steps_(steps) {}
+  StepReader(const Graph& graph, const FusedView& steps) : graph_(graph), steps_(steps) {}
 
   // None if it is something else.
   std::optional<std::array<TensorId, kOperands>> operands() {
@@ -54,18 +65,20 @@ class StepReader {
     found[kOut] = outside(attention.outputs[0]);
     found[kBias] = outside(operand(attention, kAttentionBias));
     const TensorId q = normalised(turned(attention.inputs[0]), found[kQScale]),
-                   k = normalised(turned(joined(attention.inputs[1], 2, found[kPastK])), found[kKScale]);
-    found[kV] = outside(joined(attention.inputs[2], 2, found[kPastV]));
+                   k = normalised(turned(own_rows(attention.inputs[1], found[kPastK])), found[kKScale]);
+    found[kV] = outside(own_rows(attention.inputs[2], found[kPastV]));
     found[kQ] = outside(q);
     found[kK] = outside(k);
     found[kCos] = outside(cos_);
     found[kSin] = outside(sin_);
     const bool all_turn = rotations_ == 0 || rotations_ == 2, alike = found[kQScale].valid() == found[kKScale].valid();
     const bool all = found[kQ].valid() && found[kK].valid() && found[kV].valid() && found[kPastK].valid() && found[kPastV].valid();
-    return all && all_turn && alike && used_ == steps_.count() - 1 ? std::optional(found) : std::nullopt;
+    if (!all || (!indices_.empty() && !read_numbers(attention, found))) return std::nullopt;
+    return all_turn && alike && used_ == steps_.count() - 1 ? std::optional(found) : std::nullopt;
   }
 
   float epsilon() const { return epsilon_; }
+  const StepNumbers& numbers() const { return numbers_; }
 
  private:
   TensorId outside(TensorId id) const { return steps_.outside(id); }
@@ -87,6 +100,45 @@ class StepReader {
     if (!concat || concat->inputs.size() != 2 || std::get<Concat>(concat->attrs).axis != axis) return TensorId();
     first = from_end == 1 ? concat->inputs[0] : outside(concat->inputs[0]);
     return concat->inputs[1];
+  }
+  // The step's own rows, and those before, of the Concat or Scatter of both.
+  TensorId own_rows(TensorId id, TensorId& past) {
+    const ROperator* const maker = steps_.maker_of(id);
+    const auto* const scatter = maker ? std::get_if<Scatter>(&maker->attrs) : nullptr;
+    if (!scatter) return joined(id, 2, past);
+    Shape row = steps_.body().tensor(id).shape;
+    const size_t axis = row.size() - 2;
+    row[axis] = 1;
+    if (scatter->kind != ScatterKind::none || scatter->axis != static_cast<int64_t>(axis) ||
+        steps_.body().tensor(maker->inputs[2]).shape != row)
+      return TensorId();
+    ++used_;
+    indices_.push_back(maker->inputs[1]);
+    past = outside(maker->inputs[0]);
+    return maker->inputs[2];
+  }
+  // Place and length of a step beside its cache.
+  bool read_numbers(const ROperator& attention, std::array<TensorId, kOperands>& found) {
+    const Makers makers = makers_of(graph_, steps_);
+    const Shape& shape = steps_.body().tensor(attention.inputs[1]).shape;
+    const int64_t keys = shape[shape.size() - 2];
+    if (indices_.size() != 2) return false;
+    const std::optional<Place> place = place_of(makers, indices_[0], keys), of_values = place_of(makers, indices_[1], keys);
+    if (!place || !of_values || place->number != of_values->number || place->wraps != of_values->wraps) return false;
+    numbers_.place_wraps = place->wraps;
+    found[kPlace] = outside(place->number.tensor);
+    std::vector<TensorId> made = indices_;
+    if (const TensorId bias = operand(attention, kAttentionBias); bias.valid()) {
+      const std::optional<PrefixMask> mask = prefix_mask_of(makers, bias, keys);
+      if (!mask || !(mask->masked <= rk::kStepMasked)) return false;
+      numbers_.length_plus = mask->length.plus;
+      numbers_.none_keeps = std::isinf(mask->masked) ? 0 : keys;
+      found[kLength] = outside(mask->length.tensor);
+      if (!found[kLength].valid()) return false;
+      made.push_back(bias);
+    }
+    used_ += makers_behind(makers, {}, made).size();
+    return found[kPlace].valid() && numbers_.length_plus == static_cast<int32_t>(numbers_.length_plus);
   }
   const ROperator* chain(TensorId id, const std::vector<ElementwiseStep>& steps) {
     const ROperator* const rop = made_by<Elementwise>(id);
@@ -155,22 +207,26 @@ class StepReader {
     return takes_factors(sum->inputs[1], sum->inputs[3]) ? x : TensorId();
   }
 
+  const Graph& graph_;
   const FusedView& steps_;
   TensorId cos_, sin_;
+  std::vector<TensorId> indices_;  // of Scatters
+  StepNumbers numbers_;
   size_t used_ = 0, rotations_ = 0;
   float epsilon_ = -1;  // none yet
 };
 
 // The operands in their places, and what the steps in front of the attention say; none where there is no body for the rOperator. Windows of
 // rows by a table are no keys one behind the other.
-std::optional<Step> step_operands(const ROperator& rop) {
+std::optional<Step> step_operands(const Graph& graph, const ROperator& rop) {
   Step step;
   if (const std::optional<FusedView> steps = FusedView::of(rop)) {
-    StepReader reader(*steps);
+    StepReader reader(graph, *steps);
     const auto operands = reader.operands();
     if (!operands) return std::nullopt;
     step.tensors = *operands;
     step.epsilon = reader.epsilon();
+    step.numbers = reader.numbers();
     return step;
   }
   if (!std::holds_alternative<Attention>(rop.attrs) || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable)
@@ -182,7 +238,7 @@ std::optional<Step> step_operands(const ROperator& rop) {
 
 // What is known before tensors have places.
 std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
-  std::optional<Step> found = step_operands(rop);
+  std::optional<Step> found = step_operands(graph, rop);
   if (!found) return std::nullopt;
   Step& step = *found;
   const auto rows_of = [&](StepOperand operand) {
@@ -229,7 +285,7 @@ std::optional<Step> step_of(const Graph& graph, const ROperator& rop) {
   std::optional<Step> step = unplaced(graph, rop);
   if (!step) return std::nullopt;
   const Shape& out = graph.tensor(rop.outputs[0]).shape;
-  for (size_t operand = 0; operand < kOperands; ++operand) {
+  for (size_t operand = 0; operand < kLength; ++operand) {
     const TensorId id = step->tensors[operand];
     if (!id.valid()) continue;
     const Tensor& tensor = graph.tensor(id);
@@ -256,8 +312,9 @@ DType type_of(const Graph& graph, const Step& step, StepOperand operand) {
 
 // Whether the types are those that the body takes.
 bool has_types(const Graph& graph, const ROperator& rop, const Step& step) {
-  for (const TensorId id : reads_of(rop)) {
-    if (!is_plain_values(graph.tensor(id))) return false;
+  for (size_t operand = kQ; operand < kOperands; ++operand) {
+    const TensorId id = step.tensors[operand];
+    if (id.valid() && (operand < kLength ? !is_plain_values(graph.tensor(id)) : graph.tensor(id).dtype != DType::i64)) return false;
   }
   const auto type = [&](StepOperand operand) { return type_of(graph, step, operand); };
   const bool own = type(kQ) == type(kK) && type(kQ) == type(kV), past = type(kPastK) == type(kPastV), turn = type(kCos) == type(kSin);
@@ -285,8 +342,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"sin", tensor(kSin)},
           {"q_scale", tensor(kQScale)},
           {"k_scale", tensor(kKScale)},
-          {"length", null_arg()},
-          {"place", null_arg()},
+          {"length", tensor(kLength)},
+          {"place", tensor(kPlace)},
           {"shares", shares > 1 ? ArgValue{ScratchArg{0}} : null_arg()},
           {"out_batch", batch(kOut)},
           {"q_batch", batch(kQ)},
@@ -329,9 +386,9 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"weightless", arg(static_cast<int64_t>(attention.weightless))},
           {"inverse_size", float_arg(1.0F / static_cast<float>(step.size))},
           {"epsilon", float_arg(step.epsilon)},
-          {"length_plus", arg(int64_t{0})},
-          {"none_keeps", arg(int64_t{0})},
-          {"place_wraps", arg(int64_t{0})}};
+          {"length_plus", arg(step.numbers.length_plus)},
+          {"none_keeps", arg(step.numbers.none_keeps)},
+          {"place_wraps", arg(static_cast<int64_t>(step.numbers.place_wraps))}};
 }
 
 // Most keys of a stage: more are no faster, and each is read where it is needed once.
@@ -399,19 +456,19 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const int64_t size = step.padded(), share = step.past == 0 ? 0 : keys_of_share(step, shares);
   const auto is_given = [&](StepOperand operand) { return is_given_by_caller(request.graph, step, operand); };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  const char* const body = reads_by_mask(request.graph, step) ? "rk::attention_step_masked" : "rk::attention_step";
+  const bool is_masked = reads_by_mask(request.graph, step);
+  const char* const body = step.is_placed() ? "rk::attention_step_placed" : is_masked ? "rk::attention_step_masked" : "rk::attention_step";
   const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
-  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepRowsInWords &&
-                            is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
+  // What says which keys to read, and they.
+  const bool has_keys = is_given(kPastK) && is_given(kPastV) && comes_early(kLength) && comes_early(kPlace);
+  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepRowsInWords && has_keys &&
+                            comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
   const int64_t own_rows = awaits_words ? 1 + 2 * step.own : 0, key_bytes = bytes_of(type_of(request.graph, step, kPastK));
   const int64_t staged = staged_keys(request.graph, request.vdevice, step, share, own_rows);
   Phase phase = early_phase("kernels/attention/attention_step.cuh", body, "rk::AttentionStepArgs");
-  phase.template_args = {{"kSize", std::to_string(size)},
-                         {"kLie", lie_of(request.graph, step)},
-                         {"kRows", std::to_string(rows_of(request.graph, step))},
-                         {"kEarly", flag(is_given(kPastK) && is_given(kPastV))},
-                         {"kStaged", std::to_string(staged)},
-                         {"WORDS", "0"}};
+  phase.template_args = {
+      {"kSize", std::to_string(size)}, {"kLie", lie_of(request.graph, step)}, {"kRows", std::to_string(rows_of(request.graph, step))},
+      {"kEarly", flag(has_keys)},      {"kStaged", std::to_string(staged)},   {"WORDS", "0"}};
   const auto words = [&](StepOperand operand, int bit, const char* name) {
     return words_use(request.graph, step.tensors[operand], bit, name);
   };
@@ -493,7 +550,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     append(kOut, m, m + 1, step.values, out.writes);
     return;
   }
-  const bool any = reads_by_mask(graph, step);  // the keys of a share depend on the mask
+  const bool any = step.is_placed() || reads_by_mask(graph, step);  // the keys of a share depend on the length or the mask
   const int64_t per_share = keys_of_share(step, shares), begin = any ? 0 : share * per_share;
   const int64_t end = any ? step.past : std::min(begin + per_share, step.past);
   append(kPastK, begin, end, step.size, out.reads);
@@ -508,6 +565,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append(kSin, 0, step.queries, factors, out.reads);
   append(kQScale, 0, 1, step.size, out.reads);
   append(kKScale, 0, 1, step.size, out.reads);
+  for (const StepOperand number : {kLength, kPlace}) {
+    if (step.tensors[number].valid()) append_whole(graph, step.tensors[number], out.reads);
+  }
   if (shares == 1)
     append(kOut, m, m + 1, step.values, out.writes);
   else

@@ -6,15 +6,24 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/cache_numbers.h"
 #include "compiler/ir/fused.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
 namespace {
 
-// The two operands of a Concat, or views of them.
+// The two operands of a Concat, or views of them. Or those of a Scatter that puts one row into a cache, at `index`.
 struct KeyParts {
   TensorId past, own;
+  TensorId index{};
+};
+
+// What is known of a step beside its cache: at which place its row belongs there, and how many keys count (none: all), as numbers that the
+// caller gives; and the rOperators that make the Scatter's index and the attention's mask of them.
+struct Beside {
+  TensorId place, length;
+  std::vector<ROperator> steps;
 };
 
 // x, where a tensor is x * cos + concat(-x[..,S/2:], x[..,:S/2]) * sin. With `by_halves` cos and sin have S/2 columns, and the tensor is
@@ -57,7 +66,7 @@ class StepMaker {
     return append_view(graph_, made_, graph_.tensor(view.outputs[0]).name + name, view.attrs, from, shape, view.origin);
   }
 
-  // The parts of the tensor along dimension `axis`, seen through the views between it and the Concat.
+  // The parts of the tensor along dimension `axis`, seen through the views between it and the Concat or Scatter.
   std::optional<KeyParts> parts_of(TensorId id, size_t axis, const std::string& name) {
     const ROperator* const maker = maker_of(graph_, uses_, id);
     if (!maker || graph_.tensor(id).dtype != DType::f32) return std::nullopt;
@@ -65,12 +74,20 @@ class StepMaker {
       if (static_cast<size_t>(concat->axis) != axis || maker->inputs.size() != 2) return std::nullopt;
       return KeyParts{maker->inputs[0], maker->inputs[1]};
     }
+    if (const auto* scatter = std::get_if<Scatter>(&maker->attrs)) {
+      Shape row = graph_.tensor(id).shape;
+      row[axis] = 1;
+      if (scatter->kind != ScatterKind::none || static_cast<size_t>(scatter->axis) != axis || graph_.tensor(maker->inputs[2]).shape != row)
+        return std::nullopt;
+      return KeyParts{maker->inputs[0], maker->inputs[2], maker->inputs[1]};
+    }
     const std::optional<size_t> before = axis_before(*maker, axis);
     if (!before) return std::nullopt;
     const ROperator view = *maker;  // parts_of adds to the graph
     const std::optional<KeyParts> parts = parts_of(view.inputs[0], *before, name);
     if (!parts) return std::nullopt;
-    return KeyParts{view_of(view, parts->past, *before, axis, name + ".past"), view_of(view, parts->own, *before, axis, name + ".own")};
+    return KeyParts{view_of(view, parts->past, *before, axis, name + ".past"), view_of(view, parts->own, *before, axis, name + ".own"),
+                    parts->index};
   }
 
   // Which dimension of a view's operand is dimension `axis` of its result; none if it is no such dimension, or no view.
@@ -258,6 +275,30 @@ class StepMaker {
     return append_view(graph_, made_, graph_.tensor(id).name + name, Reshape{matrix}, id, matrix);
   }
 
+  // Of an attention whose keys and values come from Scatters with one index. None where the numbers are others than the body takes.
+  std::optional<Beside> beside_of(const ROperator& attention, const KeyParts& k, const KeyParts& v) const {
+    const Makers makers = makers_of(graph_, uses_);
+    const int64_t keys = graph_.tensor(k.past).shape[graph_.tensor(k.past).shape.size() - 2];
+    const std::optional<Place> place = place_of(makers, k.index, keys), of_values = place_of(makers, v.index, keys);
+    if (!place || !of_values || place->number != of_values->number || place->wraps != of_values->wraps || !is_given(place->number))
+      return std::nullopt;
+    Beside beside{place->number.tensor, {}, {}};
+    std::vector<TensorId> made = {k.index};
+    if (const TensorId bias = operand(attention, kAttentionBias); bias.valid()) {
+      const std::optional<PrefixMask> mask = prefix_mask_of(makers, bias, keys);
+      if (!mask || !is_given(mask->length)) return std::nullopt;
+      beside.length = mask->length.tensor;
+      made.push_back(bias);
+    }
+    for (const ROperator* step : makers_behind(makers, {beside.place, beside.length}, made)) {
+      beside.steps.push_back(*step);
+      beside.steps.back().origin.clear();
+    }
+    return beside;
+  }
+  // Whether the caller gives the number.
+  bool is_given(const Number& number) const { return graph_.tensor(number.root).role == Role::input; }
+
   std::optional<ROperator> step_of(const ROperator& rop) {
     const auto* const attention = std::get_if<Attention>(&rop.attrs);
     if (!attention || attention->end) return std::nullopt;
@@ -274,7 +315,10 @@ class StepMaker {
     const std::string name = "." + rop.name;
     const std::optional<KeyParts> k = parts_of(rop.inputs[1], rank - 2, name), v = parts_of(rop.inputs[2], v_rank - 2, name);
     if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
-    ROperator step = fused(rop, rop.inputs[0], *k, *v, {});
+    if (k->index.valid() != v->index.valid() || rop.inputs.size() > kAttentionRowTable) return std::nullopt;
+    const std::optional<Beside> beside = k->index.valid() ? beside_of(rop, *k, *v) : Beside();
+    if (!beside) return std::nullopt;
+    ROperator step = fused(rop, rop.inputs[0], *k, *v, {}, *beside);
     if (!estimator_(graph_, step)) return std::nullopt;
     // How the rows of Q and K are made, if both are made alike and a rKernel takes it: turned, and before that normalised.
     RowSteps made;
@@ -284,7 +328,7 @@ class StepMaker {
       const RowSteps before = made;
       const std::pair<TensorId, TensorId> rows = {q, own};
       if (find()) {
-        ROperator other = fused(rop, q, {k->past, own}, *v, made);
+        ROperator other = fused(rop, q, {k->past, own, k->index}, *v, made, *beside);
         if (estimator_(graph_, other)) return void(step = std::move(other));
       }
       made = before;
@@ -318,9 +362,9 @@ class StepMaker {
   };
 
   // The steps from the parts of keys and values on, behind those of `rows`.
-  ROperator fused(const ROperator& rop, TensorId q, const KeyParts& k, const KeyParts& v, const RowSteps& rows) {
+  ROperator fused(const ROperator& rop, TensorId q, const KeyParts& k, const KeyParts& v, const RowSteps& rows, const Beside& beside) {
     const size_t tensors = graph_.tensors.size();
-    std::vector<ROperator> steps;
+    std::vector<ROperator> steps = beside.steps;
     const auto add_step = [&](OpAttrs attrs, const std::vector<TensorId>& inputs, Shape shape) {
       const TensorId made = add_like(graph_, inputs[0], "", std::move(shape));
       steps.push_back({rop.name, std::move(attrs), {}, inputs, {made}, {}});
@@ -356,7 +400,14 @@ class StepMaker {
       return elementwise({{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}},
                          {x, rotation->cos, crossed, rotation->sin});
     };
-    const auto keys = [&](const KeyParts& parts, TensorId own) { return joined(parts.past, own, graph_.tensor(own).shape.size() - 2); };
+    const auto keys = [&](const KeyParts& parts, TensorId own) {
+      const size_t rank = graph_.tensor(own).shape.size();
+      if (!k.index.valid()) return joined(parts.past, own, rank - 2);
+      const Shape one(rank, 1);
+      const TensorId index = graph_.tensor(k.index).shape == one ? k.index : add_step(Reshape{one}, {k.index}, one);
+      return add_step(Scatter{static_cast<int64_t>(rank) - 2, ScatterKind::none}, {parts.past, index, own},
+                      graph_.tensor(parts.past).shape);
+    };
     const auto normalised = [&](TensorId x, const std::optional<RowNorm>& norm) {
       if (!norm) return x;
       Normalize op = norm->op;
@@ -368,7 +419,8 @@ class StepMaker {
     attention.inputs[1] = keys(k, turned(normalised(k.own, rows.k_norm)));
     attention.inputs[2] = keys(v, v.own);
     steps.push_back(std::move(attention));
-    std::vector<TensorId> operands = {q, k.own, v.own, operand(rop, kAttentionBias), k.past, v.past};
+    const TensorId bias = k.index.valid() ? beside.length : operand(rop, kAttentionBias);
+    std::vector<TensorId> operands = {q, k.own, v.own, bias, k.past, v.past, beside.place};
     if (rotation) operands.insert(operands.end(), {rotation->cos, rotation->sin});
     ROperator whole = fuse(graph_, "attention of a step", steps, rop.outputs, operands);
     graph_.tensors.resize(tensors);
