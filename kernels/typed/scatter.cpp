@@ -1,6 +1,7 @@
 // Host side of scatter.cuh.
 #include <algorithm>
 
+#include "compiler/ir/in_place.h"
 #include "kernels/any_type.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
@@ -9,6 +10,7 @@ namespace tamp::kernels {
 namespace {
 
 constexpr size_t kRank = 8;
+constexpr int64_t kInPlaceRTasks = 8;
 enum ScatterOperand : size_t { kOut, kIn, kIndices, kUpdates };  // places in the loop
 
 // Operands: output, x, indices and updates; the latter two have 0 along the axis. Dimensions stay apart and in their order, as the
@@ -66,6 +68,22 @@ int64_t cells_behind(const Loop& loop, size_t axis) {
   return behind;
 }
 
+// Where the result may stay in the input's memory, its rTasks look at what the indices name alone, so few of them are enough, and others
+// begin sooner. For a caller who gives the result memory of its own these copy everything, which then takes longer than by all vEUs.
+void take_few(const Request& request, int64_t cells, int64_t named, int64_t cell_bytes, RKernel& rkernel) {
+  Phase& phase = rkernel.phases[0];
+  const int64_t per_rtask = std::max(ceil_div(cells, kInPlaceRTasks), request.vdevice.compute_threads);
+  if (per_rtask <= rkernel.config_value("elements_per_rtask")) return;
+  phase.rtasks = std::max<int64_t>(1, ceil_div(cells, per_rtask));
+  const double share = static_cast<double>(named) / static_cast<double>(phase.rtasks);
+  phase.cost.activation_bytes = share * 2 * static_cast<double>(cell_bytes);
+  phase.cost.flops = share * 60;
+  for (Arg& argument : phase.args) {
+    if (argument.name == "elements_per_rtask") argument.value = arg(per_rtask);
+  }
+  rkernel.config = {{"elements_per_rtask", per_rtask}};
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const auto& [graph, rop, vdevice, precision] = request;
   const auto* attrs = std::get_if<Scatter>(&rop.attrs);
@@ -82,6 +100,7 @@ std::vector<RKernel> offers(const Request& request) {
   std::vector<int64_t> limits = updates.shape;
   limits.back() /= of_cell;
   limits[axis] = in.shape[axis];
+  const int64_t behind = cells_behind(loop, axis);
   const auto looked_at = static_cast<double>(count);
   Phase phase = body_phase("kernels/typed/scatter.cuh", "rk::typed_scatter", "rk::TypedScatterArgs");
   if (attrs->kind == ScatterKind::none) {
@@ -101,11 +120,13 @@ std::vector<RKernel> offers(const Request& request) {
                    {"axis", arg(attrs->axis)},
                    {"extent", arg(in.shape[axis])},
                    {"count", arg(count)},
-                   {"behind", arg(cells_behind(loop, axis))},
+                   {"behind", arg(behind)},
                    {"type", arg(static_cast<int64_t>(in.dtype))},
                    {"index_type", arg(static_cast<int64_t>(indices.dtype))}});
   RKernel rkernel = typed_rkernel(request, phase, cells, 1 + looked_at, 60 + 20 * looked_at);
   rkernel.name = "typed_scatter";
+  if (behind > 0 && may_stay_in_place(graph, rop))
+    take_few(request, cells, cells / in.shape[axis] * count, of_cell * bytes_of(in.dtype), rkernel);
   rkernel.config = {{"elements_per_rtask", rkernel.config_value("elements_per_rtask") * of_cell}};
   return {rkernel};
 }

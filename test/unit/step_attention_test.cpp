@@ -2,9 +2,12 @@
 // stand-in.
 #include "compiler/passes/recognise/step_attention.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "compiler/ir/in_place.h"
 #include "compiler/ops/operator.h"
+#include "compiler/passes/passes.h"
 #include "compiler/select/cost.h"
 #include "kernels/attention/numbers.cuh"
 #include "kernels/catalogue.h"
@@ -191,6 +194,277 @@ TEST_CASE("what is no step of a decoder stays as it is") {
   const Graph made = made_steps(parse_graph(other));
   CHECK(count_rops(made, kTitle) == 1);
   CHECK(made.rops.back().inputs.size() == 5);
+}
+
+namespace {
+
+// A step with a cache of nine places: rows of keys and values are put where `place` (and for values `place_v`, if it is another) says, and
+// `mask` makes b. `index` makes at and at_v of both.
+struct CacheStep {
+  std::string index =
+      "p = Reshape(place) -> i64[1,1,1,1]\npz = Elementwise(p, zero) {add(i0, i1)} -> i64[1,1,1,1]\n"
+      "po = Elementwise(pz, nil) {less(i0, i1)} -> bool[1,1,1,1]\nat = Elementwise(po, nine, pz) {where(i0, i1, i2)} -> i64[1,1,1,1]\n"
+      "r = Reshape(place) -> i64[1,1,1,1]\nrz = Elementwise(zero, r) {add(i0, i1)} -> i64[1,1,1,1]\n"
+      "ro = Elementwise(rz, nil) {less(i0, i1)} -> bool[1,1,1,1]\nat_v = Elementwise(ro, nine, rz) {where(i0, i1, i2)} -> i64[1,1,1,1]\n";
+  std::string mask =
+      "l = Reshape(length) -> i64[1,1,1,1]\nkept = Elementwise(keys, l) {less(i0, i1)} -> bool[1,1,1,9]\n"
+      "b = Elementwise(kept, kept0, least) {where(i0, i1, i2)} -> f32[1,1,1,9]\n";
+  std::string attention = "y = Attention(qr, kk, vv, b) {scale=0.125, weightless=zero_if_masked} -> f32[1,3,1,64]\n";
+  std::string least = "-inf";
+  std::string numbers = "place = input i64[1]\nlength = input i64[1]\n";
+
+  std::string text() const {
+    return step_inputs("1,3", 1) + numbers +
+           "zero = const i64[1,1,1,1] {0}\nnil = const i64[] {0}\none = const i64[] {1}\nnine = const i64[] {9}\n"
+           "keys = const i64[1,1,1,9] {0, 1, 2, 3, 4, 5, 6, 7, 8}\nkept0 = const f32[] {0}\nleast = const f32[] {" +
+           least + "}\n" + index + mask + turned_rows("q", "1,3,1") + turned_rows("k", "1,3,1") +
+           "kk = Scatter(pk, at, kr) {axis=2} -> f32[1,3,9,64]\nvv = Scatter(pv, at_v, v) {axis=2} -> f32[1,3,9,64]\n" + attention +
+           "outputs(y, kk, vv)\n";
+  }
+};
+// As PyTorch's StaticCache does: index_copy_ at cache_position, and a mask of it.
+CacheStep torch_step() {
+  CacheStep step;
+  step.index =
+      "p = Reshape(place) -> i64[]\npp = Reshape(p) -> i64[1,1,1,1]\nat = Transpose(pp) {perm=[1,2,0,3]} -> i64[1,1,1,1]\n"
+      "at_v = Reshape(p) -> i64[1,1,1,1]\n";
+  step.mask =
+      "m = Reshape(p) -> i64[1,1]\nkept = Elementwise(keys, m) {less_equal(i0, i1)} -> bool[1,1,1,9]\n"
+      "b = Elementwise(kept, kept0, least) {where(i0, i1, i2)} -> f32[1,1,1,9]\n";
+  step.least = "-3.4028235e+38";
+  step.numbers = "place = input i64[1]\n";
+  return step;
+}
+
+// Values for the inputs: floats as always, and `place` and `length`.
+std::vector<ops::Value> inputs_at(const Graph& graph, int64_t place, int64_t length) {
+  std::vector<ops::Value> inputs = random_inputs(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& tensor = graph.tensor(graph.inputs[i]);
+    if (is_float(tensor.dtype)) continue;
+    const int64_t value = tensor.name == "place" ? place : length;
+    const Bytes bytes =
+        tensor.dtype == DType::i32 ? packed_bytes(std::vector{static_cast<int32_t>(value)}) : packed_bytes(std::vector{value});
+    inputs[i] = {tensor.dtype, tensor.shape, std::make_shared<const Bytes>(bytes)};
+  }
+  return inputs;
+}
+
+// Of a graph with such inputs: the pass keeps the answers, wherever the row goes and however many keys count.
+Graph made_beside(const Graph& source) {
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
+  const Graph made = passes::step_attention(
+      source, [&](const Graph& graph, const ROperator& rop) { return select::estimate(graph, rop, vdevice, Precision::tf32); });
+  CHECK_NOTHROW(verify(made));
+  CHECK_NOTHROW(ops::verify_shapes(made));
+  CHECK(print(parse_graph(print(made))) == print(made));
+  for (const int64_t place : {-10, -9, -1, 0, 4, 8, 9}) {
+    for (const int64_t length : {-1, 0, 1, 4, 5, 9, 12}) {
+      const std::vector<ops::Value> inputs = inputs_at(source, place, length);
+      CHECK(distance(ops::run(source, inputs), run_any(made, inputs)) < 1e-5);
+    }
+  }
+  return made;
+}
+
+Graph placed(Graph graph) {
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  return graph;
+}
+const ROperator& rop_called(const Graph& graph, const std::string& title) {
+  const auto found = std::find_if(graph.rops.begin(), graph.rops.end(), [&](const ROperator& rop) { return title_of(rop) == title; });
+  REQUIRE(found != graph.rops.end());
+  return *found;
+}
+// The first phase of the step's first rKernel.
+Phase phase_of_step(const Graph& graph) {
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
+  const kernels::Request request{graph, rop_called(graph, kTitle), vdevice, Precision::fp32};
+  const std::vector<RKernel> rkernels = kernels::candidates_of(kernels::family("attention_step"), request);
+  REQUIRE(!rkernels.empty());
+  return rkernels[0].phases[0];
+}
+ArgValue argument(const Phase& phase, const std::string& name) {
+  const auto found = std::find_if(phase.args.begin(), phase.args.end(), [&](const Arg& arg) { return arg.name == name; });
+  REQUIRE(found != phase.args.end());
+  return found->value;
+}
+std::vector<int64_t> numbers_of(const Graph& made) {
+  const Phase phase = phase_of_step(placed(made));
+  CHECK(phase.body == "rk::attention_step_placed");
+  std::vector<int64_t> numbers;
+  for (const char* name : {"length_plus", "none_keeps", "place_wraps"}) numbers.push_back(std::get<int64_t>(argument(phase, name).value));
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("attention beside a cache of constant size reads the cache as it was, and turns the own row itself") {
+  const Graph made = made_beside(parse_graph(CacheStep().text()));
+  REQUIRE(count_rops(made, kTitle) == 1);
+  CHECK(count_rops(made, "Scatter") == 2);  // the outputs
+  const ROperator& step = rop_called(made, kTitle);
+  const auto is_operand = [&](const std::string& name) {
+    return std::any_of(step.inputs.begin(), step.inputs.end(), [&](TensorId id) { return made.tensor(id).name == name; });
+  };
+  for (const char* name : {"q", "k", "v", "pk", "pv", "place", "length"}) CHECK(is_operand(name));
+  CHECK(numbers_of(made) == std::vector<int64_t>{0, 0, 0});
+  const Graph torch = made_beside(parse_graph(torch_step().text()));
+  REQUIRE(count_rops(torch, kTitle) == 1);
+  CHECK(numbers_of(torch) == std::vector<int64_t>{1, 9, 1});
+}
+
+TEST_CASE("the keys before a length are said in several ways") {
+  const auto numbers = [](const std::string& mask, const std::string& least = "-inf") {
+    CacheStep step;
+    step.mask = mask;
+    step.least = least;
+    const Graph made = made_beside(parse_graph(step.text()));
+    REQUIRE(count_rops(made, kTitle) == 1);
+    return numbers_of(made);
+  };
+  using Numbers = std::vector<int64_t>;
+  const std::string kept = "b = Elementwise(kept, kept0, least) {where(i0, i1, i2)} -> f32[1,1,1,9]\n",
+                    masked = "b = Elementwise(masked, least, kept0) {where(i0, i1, i2)} -> f32[1,1,1,9]\n";
+  CHECK(numbers("kept = Elementwise(length, keys) {greater(i0, i1)} -> bool[1,1,1,9]\n" + kept) == Numbers{0, 0, 0});
+  CHECK(numbers("kept = Elementwise(length, keys) {greater_equal(i0, i1)} -> bool[1,1,1,9]\n" + kept) == Numbers{1, 0, 0});
+  CHECK(numbers("masked = Elementwise(keys, length) {greater(i0, i1)} -> bool[1,1,1,9]\n" + masked) == Numbers{1, 0, 0});
+  CHECK(numbers("masked = Elementwise(length, keys) {less_equal(i0, i1)} -> bool[1,1,1,9]\n" + masked, "-1e38") == Numbers{0, 9, 0});
+  CHECK(numbers("masked = Elementwise(keys, length) {greater_equal(i0, i1)} -> bool[1,1,1,9]\n"
+                "kept = Elementwise(masked) {logical_not(i0)} -> bool[1,1,1,9]\n" +
+                kept) == Numbers{0, 0, 0});
+  // is_causal of one query: its position is the last one.
+  CHECK(numbers("first = Elementwise(length, one) {sub(i0, i1)} -> i64[1]\nlast = Elementwise(nil, first) {add(i0, i1)} -> i64[1]\n"
+                "valid = Elementwise(keys, length) {less(i0, i1)} -> bool[1,1,1,9]\n"
+                "before = Elementwise(keys, last) {less_equal(i0, i1)} -> bool[1,1,1,9]\n"
+                "kept = Elementwise(valid, before) {logical_and(i0, i1)} -> bool[1,1,1,9]\n" +
+                kept) == Numbers{0, 0, 0});
+  // No mask: all keys count.
+  CacheStep all;
+  all.mask = "";
+  all.attention = "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,3,1,64]\n";
+  const Graph made = made_beside(parse_graph(all.text()));
+  REQUIRE(count_rops(made, kTitle) == 1);
+  CHECK(numbers_of(made) == Numbers{0, 0, 0});
+  CHECK(std::holds_alternative<NoTensorArg>(argument(phase_of_step(placed(made)), "length").value));
+}
+
+TEST_CASE("a length or place of 32 bits is cast outside of the step") {
+  CacheStep step;
+  step.numbers = "place = input i32[1]\nlength32 = input i32[1]\n";
+  step.index =
+      "wide = Elementwise(place) {cast(i0)} -> i64[1]\np = Reshape(wide) -> i64[1,1,1,1]\nat = Reshape(wide) -> i64[1,1,1,1]\n"
+      "at_v = Reshape(wide) -> i64[1,1,1,1]\nlength = Elementwise(length32) {cast(i0)} -> i64[1]\n";
+  const Graph made = made_beside(parse_graph(step.text()));
+  REQUIRE(count_rops(made, kTitle) == 1);
+  CHECK(count_rops(made, "Elementwise") == 2 + 4);  // the casts, and the own key that is put into the cache
+  const Phase phase = phase_of_step(placed(made));
+  const auto early =
+      std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& arg) { return arg.first == "kEarly"; });
+  CHECK(early->second == "false");
+}
+
+TEST_CASE("a cache is seen through views, and heads may share it") {
+  const Graph made = made_beside(parse_graph(R"(
+    q = input f32[1,2,3,1,8]
+    k = input f32[1,1,2,8]
+    v = input f32[1,2,1,8]
+    pk = input f32[1,9,2,8]
+    pv = input f32[1,2,9,8]
+    place = input i64[1]
+    at = Reshape(place) -> i64[1,1,1,1]
+    keys = const i64[1,1,1,9] {0, 1, 2, 3, 4, 5, 6, 7, 8}
+    kept0 = const f32[] {0}
+    least = const f32[] {-1.5e+38}
+    kept = Elementwise(keys, at) {less_equal(i0, i1)} -> bool[1,1,1,9]
+    b = Elementwise(kept, kept0, least) {where(i0, i1, i2)} -> f32[1,1,1,9]
+    br = Reshape(b) -> f32[1,1,1,1,9]
+    kk = Scatter(pk, at, k) {axis=1} -> f32[1,9,2,8]
+    kt = Transpose(kk) {perm=[0,2,1,3]} -> f32[1,2,9,8]
+    kr = Reshape(kt) -> f32[1,2,1,9,8]
+    vv = Scatter(pv, at, v) {axis=2} -> f32[1,2,9,8]
+    vr = Reshape(vv) -> f32[1,2,1,9,8]
+    y = Attention(q, kr, vr, br) {} -> f32[1,2,3,1,8]
+    outputs(y, kk, vv)
+  )"));
+  REQUIRE(count_rops(made, kTitle) == 1);
+  CHECK(numbers_of(made) == std::vector<int64_t>{1, 9, 1});
+  const Graph graph = placed(made);
+  CHECK(inputs_for_outputs(graph) == std::vector<int64_t>{-1, 3, 4});
+  CHECK(distance(ops::run(made, inputs_at(made, 4, 5)), placed_run(graph, inputs_at(made, 4, 5))) < 1e-5);
+}
+
+TEST_CASE("what is no step beside its cache stays as it is") {
+  const auto stays = [](const std::string& text) { return count_rops(made_beside(parse_graph(text)), kTitle) == 0; };
+  const std::string text = CacheStep().text();
+  REQUIRE(!stays(text));
+  CacheStep two_places;
+  two_places.numbers += "place_v = input i64[1]\n";
+  two_places.index = swapped(two_places.index, "r = Reshape(place)", "r = Reshape(place_v)");
+  CHECK(stays(two_places.text()));
+  CacheStep one_wraps;
+  one_wraps.index = "at = Reshape(place) -> i64[1,1,1,1]\n" + CacheStep().index.substr(CacheStep().index.find("r = "));
+  CHECK(stays(one_wraps.text()));
+  // A place or a length that the program computes, or one of them behind another number.
+  CHECK(stays(swapped(text, "p = Reshape(place)", "p0 = Elementwise(place, place) {mul(i0, i1)} -> i64[1]\np = Reshape(p0)")));
+  CHECK(stays(swapped(text, "l = Reshape(length)", "l0 = Elementwise(length, place) {max(i0, i1)} -> i64[1]\nl = Reshape(l0)")));
+  CHECK(stays(swapped(text, "zero = const i64[1,1,1,1] {0}", "zero = const i64[1,1,1,1] {1}")));
+  // A window, keys that do not count from 0, a mask that leaves weights, and one of what it should keep.
+  CHECK(stays(swapped(text, "b = Elementwise(kept,",
+                      "late = Elementwise(keys, one) {greater(i0, i1)} -> bool[1,1,1,9]\n"
+                      "both = Elementwise(kept, late) {logical_and(i0, i1)} -> bool[1,1,1,9]\nb = Elementwise(both,")));
+  CHECK(stays(swapped(text, "{0, 1, 2, 3, 4, 5, 6, 7, 8}", "{1, 2, 3, 4, 5, 6, 7, 8, 9}")));
+  CHECK(stays(swapped(text, "least = const f32[] {-inf}", "least = const f32[] {-1e4}")));
+  CHECK(stays(swapped(text, "kept0 = const f32[] {0}", "kept0 = const f32[] {1}")));
+  CHECK(stays(swapped(text, "Elementwise(kept, kept0, least)", "Elementwise(kept, least, kept0)")));
+  // Another kind of Scatter.
+  CHECK(stays(swapped(text, "kk = Scatter(pk, at, kr) {axis=2}", "kk = Scatter(pk, at, kr) {axis=2, kind=add}")));
+}
+
+TEST_CASE("two rows of a step are no step beside its cache") {
+  const std::string text =
+      "q = input f32[3,2,64]\nk = input f32[3,2,64]\nv = input f32[3,2,64]\npk = input f32[3,9,64]\npv = input f32[3,9,64]\n"
+      "place = input i64[1]\ntwo = const i64[1,2,1] {0, 1}\np = Reshape(place) -> i64[1,1,1]\n"
+      "at = Elementwise(p, two) {add(i0, i1)} -> i64[1,2,1]\nkk = Scatter(pk, at, k) {axis=1} -> f32[3,9,64]\n"
+      "vv = Scatter(pv, at, v) {axis=1} -> f32[3,9,64]\ny = Attention(q, kk, vv) {} -> f32[3,2,64]\noutputs(y, kk, vv)\n";
+  CHECK(count_rops(made_beside(parse_graph(text)), kTitle) == 0);
+}
+
+TEST_CASE("a cache stays in place beside a step that does not use what is replaced") {
+  const auto kept = [](const std::string& text) { return inputs_for_outputs(placed(made_beside(parse_graph(text)))); };
+  using Inputs = std::vector<int64_t>;
+  const std::string text = CacheStep().text();
+  CHECK(kept(text) == Inputs{-1, 3, 4});
+  CHECK(kept(torch_step().text()) == Inputs{-1, 3, 4});
+  // Somebody else reads the cache as it was.
+  CHECK(kept(swapped(text, "outputs(y, kk, vv)", "e = Elementwise(pk) {exp(i0)} -> f32[1,3,9,64]\noutputs(y, kk, vv, e)")) ==
+        Inputs{-1, -1, 4, -1});
+  // Another row is put into it than the step leaves out: elsewhere, or counted from the end.
+  const auto besides = [&](const std::string& at) {
+    return swapped(text, "outputs(y, kk, vv)", at + "ww = Scatter(pk, at_w, kr) {axis=2} -> f32[1,3,9,64]\noutputs(y, ww, vv)");
+  };
+  CHECK(kept(besides("at_w = Reshape(length) -> i64[1,1,1,1]\n")) == Inputs{-1, -1, 4});
+  CHECK(kept(besides("at_w = Reshape(place) -> i64[1,1,1,1]\n")) == Inputs{-1, -1, 4});
+  CHECK(kept(besides("at_w = Reshape(at_v) -> i64[1,1,1,1]\n")) == Inputs{-1, 3, 4});
+  // Two new caches of one.
+  CHECK(kept(swapped(besides("at_w = Reshape(at_v) -> i64[1,1,1,1]\n"), "outputs(y, ww, vv)", "outputs(y, ww, vv, kk)")) ==
+        Inputs{-1, -1, 4, -1});
+}
+
+TEST_CASE("few rTasks put a row into a cache that may stay in place") {
+  const auto rtasks = [](const std::string& outputs) {
+    const Graph graph =
+        placed(parse_graph("x = input f32[1,8,4096,128]\nrow = input f32[1,8,1,128]\nplace = input i64[1]\n"
+                           "at = Reshape(place) -> i64[1,1,1,1]\ny = Scatter(x, at, row) {axis=2} -> f32[1,8,4096,128]\n" +
+                           outputs));
+    const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
+    const kernels::Request request{graph, rop_called(graph, "Scatter"), vdevice, Precision::fp32};
+    const std::vector<RKernel> rkernels = kernels::candidates_of(kernels::family("typed_scatter"), request);
+    REQUIRE(rkernels.size() == 1);
+    return rkernels[0].phases[0].rtasks;
+  };
+  CHECK(rtasks("outputs(y)\n") == 8);
+  CHECK(rtasks("e = Elementwise(x) {exp(i0)} -> f32[1,8,4096,128]\noutputs(y, e)\n") > 100);
 }
 
 namespace {
