@@ -41,7 +41,12 @@ Trial make_trial(const Case& c, const kernels::Family& family, const RKernel& rk
     const Tensor& tensor = c.graph.tensors[t];
     if (c.values[t].data == nullptr || !tensor.place.buffer.valid()) continue;
     std::vector<uint32_t>& words = trial.buffers[tensor.place.buffer.index()];
-    if (tensor.role == Role::constant) trial.constant[tensor.place.buffer.index()] = true;
+    const bool is_number = tensor.dtype == DType::i64;  // of two words, which accesses() calls one element
+    if (tensor.role == Role::constant || is_number) trial.constant[tensor.place.buffer.index()] = true;
+    if (is_number) {
+      std::memcpy(words.data(), c.values[t].data->data(), sizeof(int64_t));
+      continue;
+    }
     const auto* const values = reinterpret_cast<const float*>(c.values[t].data->data());
     for_each_element(tensor, [&](size_t i, size_t at) { words[at] = word_of(values[i], tensor.dtype); });
   }

@@ -45,6 +45,13 @@ class CaseMaker {
     case_.values.push_back({DType::i64, shape, case_.graph.tensor(id).data});
     return id;
   }
+  // A whole number of run time.
+  TensorId number(int64_t value) {
+    const TensorId id = add_tensor(case_.graph, Tensor{name(), DType::i64, {1}, Role::input, nullptr, {}});
+    place(id, Lay::rows);
+    case_.values.push_back({DType::i64, {1}, std::make_shared<const Bytes>(packed_bytes(std::vector{value}))});
+    return id;
+  }
   TensorId output(const Shape& shape, Lay lay = Lay::rows) {
     const TensorId id = add_tensor(case_.graph, Tensor{name(), DType::f32, shape, Role::activation, nullptr, {}});
     place(id, lay);
@@ -64,9 +71,9 @@ class CaseMaker {
     return case_;
   }
   // Several steps as one rOperator. `between`: a tensor from one step to another.
-  TensorId between(const Shape& shape) {
+  TensorId between(const Shape& shape, DType dtype = DType::f32) {
     case_.values.emplace_back();
-    return add_tensor(case_.graph, Tensor{name(), DType::f32, shape, Role::activation, nullptr, {}});
+    return add_tensor(case_.graph, Tensor{name(), dtype, shape, Role::activation, nullptr, {}});
   }
   Case finish_steps(const std::vector<ROperator>& steps, const std::vector<TensorId>& results) {
     case_.graph.rops = {fuse(case_.graph, case_.name, steps, results)};

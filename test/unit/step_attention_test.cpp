@@ -421,6 +421,16 @@ TEST_CASE("what is no step beside its cache stays as it is") {
   CHECK(stays(swapped(text, "kk = Scatter(pk, at, kr) {axis=2}", "kk = Scatter(pk, at, kr) {axis=2, kind=add}")));
 }
 
+TEST_CASE("a cache that is repeated for more heads is no step beside it") {
+  const std::string text =
+      "q = input f32[1,3,1,8]\nk = input f32[1,1,1,8]\nv = input f32[1,1,1,8]\npk = input f32[1,1,9,8]\npv = input f32[1,1,9,8]\n"
+      "place = input i64[1]\nat = Reshape(place) -> i64[1,1,1,1]\nkk = Scatter(pk, at, k) {axis=2} -> f32[1,1,9,8]\n"
+      "vv = Scatter(pv, at, v) {axis=2} -> f32[1,1,9,8]\nke = Elementwise(kk) {identity(i0)} -> f32[1,3,9,8]\n"
+      "y = Attention(q, ke, vv) {} -> f32[1,3,1,8]\noutputs(y, kk, vv)\n";
+  CHECK(count_rops(made_beside(parse_graph(text)), kTitle) == 0);
+  CHECK(count_rops(made_beside(parse_graph(swapped(text, "Attention(q, ke, vv)", "Attention(q, kk, vv)"))), kTitle) == 1);
+}
+
 TEST_CASE("two rows of a step are no step beside its cache") {
   const std::string text =
       "q = input f32[3,2,64]\nk = input f32[3,2,64]\nv = input f32[3,2,64]\npk = input f32[3,9,64]\npv = input f32[3,9,64]\n"
@@ -482,6 +492,10 @@ Shape rows(Shape batch, int64_t count, int64_t columns) {
 struct StepTensors {
   TensorId q, k, v, bias, past_k, past_v, cos, sin, q_scale, k_scale;
   bool by_halves = false;
+  // Of a step beside its cache: keys n <= length count, others have the bias `masked`.
+  TensorId place{}, length{};
+  bool wraps = true;
+  float masked = -kInfinite;
 };
 
 // `own`: the shapes of Q, K and V; `past`: of how many keys before.
@@ -514,13 +528,36 @@ Case finish_step(CaseMaker& maker, const Attention& op, const StepTensors& t, co
     return add(Elementwise{{{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::mul, {2, 3}}, {ElementwiseOp::add, {-1, -2}}}},
                {x, t.cos, crossed, t.sin}, shape);
   };
+  const auto whole = [&](OpAttrs attrs, const std::vector<TensorId>& inputs, const Shape& shape, DType dtype) {
+    const TensorId made = maker.between(shape, dtype);
+    steps.push_back({"step", std::move(attrs), {}, inputs, {made}, {}});
+    return made;
+  };
+  const auto single = [](ElementwiseOp op, size_t operands) {
+    return Elementwise{{{op, operands == 2 ? std::vector<int32_t>{0, 1} : std::vector<int32_t>{0, 1, 2}}}};
+  };
+  const Shape one(static_cast<size_t>(rank), 1), row_of_keys = {past};
+  TensorId index, bias = t.bias;
+  if (t.place.valid()) {
+    index = whole(Reshape{one}, {t.place}, one, DType::i64);
+    if (!t.wraps) {
+      const TensorId is_outside = whole(single(ElementwiseOp::less, 2), {index, maker.indices({}, {0})}, one, DType::boolean);
+      index = whole(single(ElementwiseOp::where, 3), {is_outside, maker.indices({}, {past}), index}, one, DType::i64);
+    }
+  }
+  if (t.length.valid()) {
+    const TensorId counts = maker.indices(row_of_keys, range(0, past));
+    const TensorId kept = whole(single(ElementwiseOp::less_equal, 2), {counts, t.length}, row_of_keys, DType::boolean);
+    bias = whole(single(ElementwiseOp::where, 3), {kept, maker.constant({}, Lay::rows, {0.0F}), maker.constant({}, Lay::rows, {t.masked})},
+                 row_of_keys, DType::f32);
+  }
   const auto keys = [&](TensorId before, TensorId x, Shape shape) {
-    shape[shape.size() - 2] += past;
-    return add(Concat{rank - 2}, {before, x}, shape);
+    shape[shape.size() - 2] = past + (index.valid() ? 0 : shape[shape.size() - 2]);
+    return index.valid() ? add(Scatter{rank - 2}, {before, index, x}, shape) : add(Concat{rank - 2}, {before, x}, shape);
   };
   const TensorId q = turned(t.q, own[0], t.q_scale), k = keys(t.past_k, turned(t.k, own[1], t.k_scale), own[1]),
                  v = keys(t.past_v, t.v, own[2]);
-  steps.push_back({"attention", op, {}, without_last_none({q, k, v, t.bias}), {y}, {}});
+  steps.push_back({"attention", op, {}, without_last_none({q, k, v, bias}), {y}, {}});
   Case c = maker.finish_steps(steps, {y});
   const std::string name = c.graph.rops[0].name;
   c.graph.rops[0] = fuse(c.graph, name, steps, {y}, {t.q, t.k, t.v, t.bias, t.past_k, t.past_v, t.cos, t.sin});
@@ -544,6 +581,63 @@ Case step_case(const std::string& name, const StepExtents& e, int made = 0, cons
   if ((made & (rk::kStepTurned | rk::kStepTurnedHalves)) != 0) t.cos = maker.input(factors), t.sin = maker.input(factors);
   if ((made & rk::kStepNormalised) != 0) t.q_scale = maker.constant({e.size}), t.k_scale = maker.constant({e.size});
   return finish_step(maker, {0.3F}, t, own, e.past, maker.output(rows(e.batch, e.queries, e.values), lay));
+}
+
+// Beside a cache of `e.past` places.
+struct CacheNumbers {
+  int64_t place = 0, last = 0;
+  bool wraps = true;
+  float masked = -kInfinite;
+};
+Case cache_case(const StepExtents& e, const CacheNumbers& numbers, int made = 0, bool has_mask = true, bool is_given = false) {
+  CaseMaker maker("a cache of " + std::to_string(e.past) + ", a row at " + std::to_string(numbers.place) + ", keys to " +
+                  std::to_string(numbers.last) + (numbers.wraps ? "" : ", no place from the end") +
+                  (std::isinf(numbers.masked) ? "" : ", masked by a number") + (has_mask ? "" : ", no mask") + (is_given ? ", given" : ""));
+  const std::array<Shape, 3> own = {rows(e.batch, e.queries, e.size), rows(e.batch, 1, e.size), rows(e.batch, 1, e.values)};
+  StepTensors t;
+  t.q = maker.input(own[0]);
+  t.k = maker.input(own[1]);
+  t.v = maker.input(own[2]);
+  t.past_k = maker.input(rows(e.batch, e.past, e.size));
+  t.past_v = maker.input(rows(e.batch, e.past, e.values));
+  t.by_halves = (made & rk::kStepTurnedHalves) != 0;
+  const Shape factors = {e.queries, t.by_halves ? e.size / 2 : e.size};
+  if ((made & (rk::kStepTurned | rk::kStepTurnedHalves)) != 0) t.cos = maker.input(factors), t.sin = maker.input(factors);
+  if ((made & rk::kStepNormalised) != 0) t.q_scale = maker.constant({e.size}), t.k_scale = maker.constant({e.size});
+  t.place = maker.number(numbers.place);
+  if (has_mask) t.length = maker.number(numbers.last);
+  t.wraps = numbers.wraps;
+  t.masked = numbers.masked;
+  Case c = finish_step(maker, {0.3F, Weightless::zero_if_masked}, t, own, e.past, maker.output(rows(e.batch, e.queries, e.values)));
+  if (!is_given) return c;
+  for (const TensorId id : {t.past_k, t.past_v, t.place, t.length, t.cos, t.sin}) {
+    if (id.valid()) c.graph.buffers[c.graph.tensor(id).place.buffer.index()].kind = BufferKind::input;
+  }
+  return c;
+}
+
+std::vector<Case> cache_cases() {
+  std::vector<Case> cases;
+  const StepExtents small{{2}, 1, 1, 40, 32, 32}, large{{1, 1}, 1, 1, 300, 64, 64}, odd{{3}, 1, 1, 67, 20, 44};
+  for (const StepExtents& e : {small, large, odd}) {
+    for (const int64_t place : {int64_t{0}, e.past / 2, e.past - 1}) {
+      cases.push_back(cache_case(e, {place, place}));       // a token, as decoders make it
+      cases.push_back(cache_case(e, {place, e.past / 3}));  // in front of the last key, or behind it
+    }
+    cases.push_back(cache_case(e, {-1, e.past - 1}));
+    cases.push_back(cache_case(e, {-1, e.past - 1, false}));
+    cases.push_back(cache_case(e, {e.past, e.past + 3}));
+    cases.push_back(cache_case(e, {2, -1}));
+    cases.push_back(cache_case(e, {7, 0}, 0, false));
+  }
+  const int all = rk::kStepTurnedHalves | rk::kStepNormalised;
+  for (const bool is_given : {false, true}) {
+    cases.push_back(cache_case(large, {70, 70}, all, true, is_given));
+    cases.push_back(cache_case(large, {70, 70}, rk::kStepTurned, true, is_given));
+    cases.push_back(cache_case({{1, 2}, 1, 1, 500, 128, 128}, {499, 499, false}, all, true, is_given));
+    cases.push_back(cache_case({{2}, 1, 1, 33, 128, 128}, {5, 31}, all, false, is_given));
+  }
+  return cases;
 }
 
 std::vector<Case> step_cases() {
@@ -651,6 +745,10 @@ TEST_CASE("the body of a step agrees with the reference") {
   for (const std::string& problem : problems_of(step_cases(), Precision::fp32, 1e-5)) FAIL_CHECK(problem);
 }
 
+TEST_CASE("the body of a step beside its cache agrees with the reference") {
+  for (const std::string& problem : problems_of(cache_cases(), Precision::fp32, 1e-5)) FAIL_CHECK(problem);
+}
+
 TEST_CASE("operands and results of a step may be of 16 bits") {
   std::vector<Case> cases;
   const auto add = [&](const Case& c, const std::vector<size_t>& which, bool out, DType dtype) {
@@ -671,6 +769,10 @@ TEST_CASE("operands and results of a step may be of 16 bits") {
   add(all, {6, 7}, false, DType::f16);  // cos and sin
   add(all, {3}, false, DType::bf16);    // the bias
   add(all, {0, 1, 2, 3, 4, 5, 6, 7}, true, DType::f16);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    add(cache_case({{1, 1}, 1, 1, 300, 64, 64}, {70, 70}, rk::kStepTurned), {3, 4}, false, dtype);  // the cache
+    add(cache_case({{1, 1}, 1, 1, 300, 64, 64}, {70, 70}, rk::kStepTurned), {0, 1, 2, 3, 4}, true, dtype);
+  }
   for (const std::string& problem : problems_of(cases, Precision::fp16, 4e-3)) FAIL_CHECK(problem);
 }
 

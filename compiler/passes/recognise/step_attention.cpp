@@ -86,6 +86,9 @@ class StepMaker {
     const ROperator view = *maker;  // parts_of adds to the graph
     const std::optional<KeyParts> parts = parts_of(view.inputs[0], *before, name);
     if (!parts) return std::nullopt;
+    // A copy that repeats the cache would read it beside the Scatter, which could not stay in place.
+    if (parts->index.valid() && repeats(view) && graph_.tensor(view.inputs[0]).shape != graph_.tensor(view.outputs[0]).shape)
+      return std::nullopt;
     return KeyParts{view_of(view, parts->past, *before, axis, name + ".past"), view_of(view, parts->own, *before, axis, name + ".own"),
                     parts->index};
   }
