@@ -749,6 +749,14 @@ TEST_CASE("the body of a step beside its cache agrees with the reference") {
   for (const std::string& problem : problems_of(cache_cases(), Precision::fp32, 1e-5)) FAIL_CHECK(problem);
 }
 
+TEST_CASE("all keys of a cache weigh alike where a number masks each of them") {
+  std::vector<Case> cases;
+  for (const StepExtents& e : {StepExtents{{2}, 1, 1, 40, 32, 32}, StepExtents{{1, 1}, 1, 1, 300, 64, 64}}) {
+    for (const int64_t place : {int64_t{0}, e.past / 2, e.past}) cases.push_back(cache_case(e, {place, -1, true, -3.4e38F}));
+  }
+  for (const std::string& problem : problems_of(cases, Precision::fp32, 1e-5)) FAIL_CHECK(problem);
+}
+
 TEST_CASE("operands and results of a step may be of 16 bits") {
   std::vector<Case> cases;
   const auto add = [&](const Case& c, const std::vector<size_t>& which, bool out, DType dtype) {
