@@ -29,6 +29,13 @@ const Normalize* normalize_of(const ROperator& rop) {
 
 bool is_centred(const ROperator& rop) { return normalize_of(rop) && normalize_of(rop)->centered; }
 
+// Beside boxes of inputs the ring's stages are small, and rows that are made of several ones need registers for each (docs/adr/0032).
+int64_t most_turns(const Request& request) {
+  const std::optional<StepsOfRows> of = steps_of_rows(request.rop);
+  const bool is_short = request.vdevice.input_stages > 0 || (of && of->chain);
+  return is_short ? rk::kGemvRowFewTurns : rk::kGemvRowTurns;
+}
+
 // Cuts k into as few chunks as fit a stage; false where none do. A chunk has as many k for each warp, and all chunks are of one size: k
 // that are cut so that much of the last chunk is empty are not cut.
 bool cut_to_fit(RowTile& tile, int64_t stage_bytes) {
@@ -64,7 +71,7 @@ int64_t RowTile::work_bytes() const {
 std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
   const ShapedVDevice& d = request.vdevice;
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
-  if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > rk::kGemvRowTurns) return {};
+  if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > most_turns(request)) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
   std::vector<RowTile> tiles;
   std::set<int64_t> known;  // columns of a rTask

@@ -24,7 +24,7 @@ constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };  // in tables
 // gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
 // the mean is subtracted from place kGemvRowSums on the sums of its weights for each warp.
-inline constexpr int kGemvRowTurns = 3, kGemvRowSums = 4;
+inline constexpr int kGemvRowTurns = 5, kGemvRowFewTurns = 3, kGemvRowSums = 4;
 // 16 bytes of weights that a thread has in registers before its x comes, at most; and how many 32 k of `all` the second chunk has, of
 // `most`: of the same columns, or of the next ones where the first chunk has all k.
 inline constexpr int kGemvRowHeld = 24;
