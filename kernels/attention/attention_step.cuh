@@ -204,8 +204,9 @@ struct StepKeys {
 // same time, so that odd keys have the halves of each 128 bytes exchanged: the other half lies in other banks.
 template <int kSize, int kStaged, class T>
 struct StepStages {
-  static constexpr int kRowBytes = kSize * static_cast<int>(sizeof(T)), kCells = kRowBytes / 16, kOfCell = 16 / static_cast<int>(sizeof(T)),
-                       kPart = kStaged * kRowBytes, kStage = 2 * kPart;
+  using Type = T;
+  static constexpr int kKeys = kStaged, kRowBytes = kSize * static_cast<int>(sizeof(T)), kCells = kRowBytes / 16,
+                       kOfCell = 16 / static_cast<int>(sizeof(T)), kPart = kStaged * kRowBytes, kStage = 2 * kPart;
   static constexpr bool kExchanged = sizeof(T) == 2 && kRowBytes % 128 == 0;
   static_assert(kSize % 8 == 0);
   char* first;
@@ -438,12 +439,13 @@ RK_INLINE StepRange keys_of_mask(const AttentionStepArgs& args, int32_t* shared,
   return {begin, min(begin + each, row.end)};
 }
 
-// What a rTask of attention_step_placed takes: the keys of its share but the one at `place`, and whether the own key counts.
-struct PlacedKeys {
-  StepRange keys;
-  int32_t place;
-  bool own;
+// The keys of a rTask: of those before the query [begin, end) but `without`, and `own` of K. Where the numbers of all keys leave only the
+// mask's, they weigh alike.
+struct StepTask {
+  int32_t begin, end, without = -1, own;
+  bool weighs_alike = false;
 };
+
 RK_INLINE int64_t load_whole_number(const float* p) {
 #if defined(__CUDA_ARCH__)
   return __ldcg(reinterpret_cast<const long long*>(p));
@@ -451,160 +453,209 @@ RK_INLINE int64_t load_whole_number(const float* p) {
   return *reinterpret_cast<const int64_t*>(p);
 #endif
 }
+// Those of attention_step_placed.
 template <class Veu>
-RK_INLINE PlacedKeys placed_keys(const Task<Veu>& task, const AttentionStepArgs& args, int32_t share) {
+RK_INLINE StepTask placed_keys(const Task<Veu>& task, const AttentionStepArgs& args, int32_t share) {
+  constexpr int64_t kLargest = int64_t{1} << 40;  // with length_plus it is none that is too large
   const float* const given = task.address(args.length);
   int64_t length = args.past, place = load_whole_number(task.address(args.place));
-  if (given != nullptr) length = load_whole_number(given) + args.length_plus;
+  if (given != nullptr) length = min(max(load_whole_number(given), -kLargest), kLargest) + args.length_plus;
   if (place < 0 && args.place_wraps != 0) place += args.past;
-  length = length <= 0 ? args.none_keeps : length < args.past ? length : args.past;
+  const bool none = length <= 0;
+  length = none ? args.none_keeps : min(length, static_cast<int64_t>(args.past));
   const int32_t end = static_cast<int32_t>(length), shares = args.shares_of_query;
   const int32_t turns = (end + kStepGroups - 1) / kStepGroups, each = (turns + shares - 1) / shares * kStepGroups;
   const int32_t begin = min(share * each, end);
   const bool exists = place >= 0 && place < args.past;
-  return {{begin, min(begin + each, end)}, exists ? static_cast<int32_t>(place) : -1, exists && place < length && share + 1 == shares};
+  return {begin, min(begin + each, end), exists ? static_cast<int32_t>(place) : -1, exists && place < length && share + 1 == shares, none};
 }
 
 // Which keys before the query count: all, those that the bias leaves, or those below a length but one.
 enum StepKeysOf : int { kAllKeys, kKeysOfMask, kKeysOfLength };
 
+// Where the operands of a rTask lie.
+template <class In, class Past, class Turn, class Bias>
+struct StepOperands {
+  StepRows<Past> past_k, past_v;
+  StepRows<In> own_k, own_v;
+  const In* q;
+  const Turn *cos, *sin;
+  const Bias* bias;  // of key 0 before, or null
+
+  template <class Veu>
+  RK_INLINE StepOperands(const Task<Veu>& task, const AttentionStepArgs& args, const StepBatch& at, int row)
+      : past_k{values_at<const Past>(task, args.past_k) + at.past_k, args.past_k_n, args.past_k_k, args.size},
+        past_v{values_at<const Past>(task, args.past_v) + at.past_v, args.past_v_n, args.past_v_columns, args.values},
+        own_k{values_at<const In>(task, args.k) + at.k, args.k_n, args.k_k, args.size},
+        own_v{values_at<const In>(task, args.v) + at.v, args.v_n, args.v_columns, args.values},
+        q(values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(row) * args.q_m),
+        cos(values_at<const Turn>(task, args.cos) + at.cos),
+        sin(values_at<const Turn>(task, args.sin) + at.sin),
+        bias(values_at<const Bias>(task, args.bias)) {
+    if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
+  }
+  RK_INLINE const Bias* own_bias(const AttentionStepArgs& args) const {
+    return bias != nullptr ? bias + static_cast<int64_t>(args.past) * args.bias_n : nullptr;
+  }
+};
+
+// The factors that turn the row of query `position`; the same of an own key.
+template <int kLie, int kRows, int kSize, class Operands>
+RK_INLINE void load_turn(const AttentionStepArgs& args, const Operands& operands, int32_t position, StepFactors<kSize>& factors) {
+  if constexpr ((kRows & (kStepTurned | kStepTurnedHalves)) != 0) {
+    constexpr int kFactors = (kRows & kStepTurnedHalves) != 0 ? kSize / 2 : kSize, kLoaded = kFactors / 32;
+    static_assert(kSize % 64 == 0);
+    float4 cos[kLoaded], sin[kLoaded];
+    load_step_row<kLie>(operands.cos + position * args.cos_m, args.cos_k, kFactors, cos);
+    load_step_row<kLie>(operands.sin + position * args.sin_m, args.sin_k, kFactors, sin);
+#pragma unroll
+    for (int j = 0; j < kSize / 32; ++j) factors.cos[j] = cos[j % kLoaded], factors.sin[j] = sin[j % kLoaded];
+  }
+}
+
+// The scales of Q and K, on their way to shared memory.
+template <int kRows, int kSize, class Veu>
+struct StepScales {
+  static constexpr int kAll = (kRows & kStepNormalised) != 0 ? 2 * kSize : 0,
+                       kCount = (kAll + Veu::kComputeThreads - 1) / Veu::kComputeThreads;
+  float of[kCount + 1];
+
+  RK_INLINE static int place(int i) { return static_cast<int>(threadIdx.x) + i * Veu::kComputeThreads; }
+  RK_INLINE void load(const Task<Veu>& task, const AttentionStepArgs& args) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int n = min(place(i), kAll - 1);
+      of[i] = load1(task.address(n < kSize ? args.q_scale : args.k_scale) + min(n % kSize, args.size - 1));
+    }
+  }
+  RK_INLINE void leave(const AttentionStepArgs& args, float* to) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (place(i) < kAll) to[place(i)] = place(i) % kSize < args.size ? of[i] : 0.0f;
+    }
+  }
+};
+
+// Adds the keys before the query; those of the first two stages are on their way.
+template <class Veu, int kSize, int kLie, class Stages, class Operands>
+RK_INLINE void add_keys_before(const AttentionStepArgs& args, const Stages& stages, const Operands& operands, const StepTask& keys,
+                               const float4 (&q)[kSize / 32], const StepFactors<kSize>& factors, StepSums<kSize / 32>& sums) {
+  using Past = typename Stages::Type;
+  constexpr int kStaged = Stages::kKeys, kCount = kStaged % (2 * kStepGroups) == 0 ? 2 : 1, kTurn = kCount * kStepGroups;
+  const int group = static_cast<int>(threadIdx.x) / 8;
+  if constexpr (kStaged == 0) {
+#pragma unroll 1
+    for (int32_t n = keys.begin; n < keys.end; n += kTurn) {
+      StepKeys<kSize, kCount, kLie, Past> loaded;
+      loaded.load(operands.past_k, operands.past_v, n + group, keys.end);
+      add_step_keys<0, kCount>(args, loaded, q, factors, operands.bias, n + group, keys.end, keys.without, sums);
+    }
+  } else {
+    int stage = 0;
+#pragma unroll 1
+    for (int32_t first = keys.begin; first < keys.end; first += kStaged, stage ^= 1) {
+      cp_async_wait<1>();
+      sync_compute<Veu>();
+      const int32_t stop = min(first + kStaged, keys.end);
+#pragma unroll 1
+      for (int32_t n = first; n < stop; n += kTurn) {
+        const StagedKeys<kSize, kStaged, Past> staged{stages.first + stage * Stages::kStage, n - first + group};
+        add_step_keys<0, kCount>(args, staged, q, factors, operands.bias, n + group, stop, keys.without, sums);
+      }
+      if (first + 2 * kStaged < keys.end) {
+        sync_compute<Veu>();  // all have read the stage
+        stages.template copy<Veu>(stage, operands.past_k, operands.past_v, first + 2 * kStaged, keys.end);
+      } else {
+        cp_async_commit();
+      }
+    }
+  }
+}
+
 template <class Veu, int kSize, int kLie, int kRows, bool kEarly, int kStaged, StepKeysOf kOf, uint32_t WORDS, class In, class Past,
           class Out, class Turn, class Bias>
 RK_INLINE void attend_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
-  constexpr bool kTurned = (kRows & (kStepTurned | kStepTurnedHalves)) != 0, kHalves = (kRows & kStepTurnedHalves) != 0;
-  static_assert((!kTurned || kSize % 64 == 0) && kStaged % kStepGroups == 0 && (kStaged == 0 || kLie == kWholeVectors));
-  constexpr int kSets = kSize / 32, kCount = kStaged % (2 * kStepGroups) == 0 ? 2 : 1, kTurn = kCount * kStepGroups;
+  static_assert(kStaged % kStepGroups == 0 && (kStaged == 0 || kLie == kWholeVectors) && (!kEarly || kOf != kKeysOfMask));
+  constexpr int kSets = kSize / 32;
+  constexpr bool kInWords = (WORDS & kStepInWords) == kStepInWords;
+  static_assert(!kInWords || (kEarly && kLie != kElements));
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
   uint32_t share, m;
   const uint32_t batch = divide(divide(task.index, args.share_count, share), args.queries, m);
   const StepBatch at = step_batch(args, batch);
   const int row = static_cast<int>(m), group = static_cast<int>(threadIdx.x) / 8;
-  int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past), without = -1;
-  int32_t own = end == args.past ? args.own : 0;  // keys of K in this rTask
-  const StepRows<Past> past_k{values_at<const Past>(task, args.past_k) + at.past_k, args.past_k_n, args.past_k_k, args.size},
-      past_v{values_at<const Past>(task, args.past_v) + at.past_v, args.past_v_n, args.past_v_columns, args.values};
-  const StepRows<In> own_k{values_at<const In>(task, args.k) + at.k, args.k_n, args.k_k, args.size},
-      own_v{values_at<const In>(task, args.v) + at.v, args.v_n, args.v_columns, args.values};
-  const In* const q_row = values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(row) * args.q_m;
-  const Turn *const cos_rows = values_at<const Turn>(task, args.cos) + at.cos, *const sin_rows =
-                                                                                   values_at<const Turn>(task, args.sin) + at.sin;
-  const Bias* bias = values_at<const Bias>(task, args.bias);
-  if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
+  const StepOperands<In, Past, Turn, Bias> operands(task, args, at, row);
 
   // Behind what finish_step leaves in shared memory the scales of Q and K, the stages, and the rows that come as words.
+  using Scales = StepScales<kRows, kSize, Veu>;
   using Stages = StepStages<kSize, kStaged, Past>;
   float* const work = task.template work_as<float>();  // once: said of it twice, nvcc 13.0 left out all that followed
-  [[maybe_unused]] float* const scales = work + kComputeWarps * StepShape<kSize>::kWords;
-  [[maybe_unused]] const Stages stages{reinterpret_cast<char*>(scales + ((kRows & kStepNormalised) != 0 ? 2 * kSize : 0))};
+  float* const scales = work + kComputeWarps * StepShape<kSize>::kWords;
+  const Stages stages{reinterpret_cast<char*>(scales + Scales::kAll)};
   [[maybe_unused]] float* const own_rows = reinterpret_cast<float*>(stages.first + 2 * Stages::kStage);
-  constexpr bool kInWords = (WORDS & kStepInWords) == kStepInWords;
 
   // Takes the keys that count, of those known now, and begins to copy them.
+  StepTask keys{static_cast<int32_t>(share) * args.per_share, 0, -1, 0, false};
+  keys.end = min(keys.begin + args.per_share, args.past);
+  keys.own = keys.end == args.past ? args.own : 0;
   const auto begin_keys = [&] {
     if constexpr (kOf == kKeysOfMask) {
-      const StepRange kept = keys_of_mask<kSize, Veu>(args, reinterpret_cast<int32_t*>(work), bias, static_cast<int32_t>(share));
-      begin = kept.begin, end = kept.end;
+      const StepRange kept = keys_of_mask<kSize, Veu>(args, reinterpret_cast<int32_t*>(work), operands.bias, static_cast<int32_t>(share));
+      keys.begin = kept.begin, keys.end = kept.end;
     } else if constexpr (kOf == kKeysOfLength) {
-      const PlacedKeys placed = placed_keys(task, args, static_cast<int32_t>(share));
-      begin = placed.keys.begin, end = placed.keys.end, without = placed.place;
-      own = placed.own ? 1 : 0;
+      keys = placed_keys(task, args, static_cast<int32_t>(share));
     }
     if constexpr (kStaged > 0) {
 #pragma unroll 1
-      for (int stage = 0; stage < 2; ++stage) stages.template copy<Veu>(stage, past_k, past_v, begin + stage * kStaged, end);
+      for (int i = 0; i < 2; ++i) stages.template copy<Veu>(i, operands.past_k, operands.past_v, keys.begin + i * kStaged, keys.end);
     }
   };
-  StepFactors<kSize> factors;
-  const auto load_turn = [&](int32_t position) {
-    if constexpr (!kTurned) return;
-    constexpr int kFactors = kHalves ? kSize / 2 : kSize, kLoaded = kFactors / 32;
-    float4 cos[kLoaded], sin[kLoaded];
-    load_step_row<kLie>(cos_rows + position * args.cos_m, args.cos_k, kFactors, cos);
-    load_step_row<kLie>(sin_rows + position * args.sin_m, args.sin_k, kFactors, sin);
-#pragma unroll
-    for (int j = 0; j < kSets; ++j) factors.cos[j] = cos[j % kLoaded], factors.sin[j] = sin[j % kLoaded];
-  };
-  static_assert(!kEarly || kOf != kKeysOfMask);
   // What little the rTask needs besides keys is asked for first: it would come behind the copies.
-  constexpr int kScales = (kRows & kStepNormalised) != 0 ? (2 * kSize + Veu::kComputeThreads - 1) / Veu::kComputeThreads : 0;
-  [[maybe_unused]] float own_scales[kScales + 1];
-  const auto scale_of = [&](int i) { return static_cast<int>(threadIdx.x) + i * Veu::kComputeThreads; };
-#pragma unroll
-  for (int i = 0; i < kScales; ++i) {
-    const int n = min(scale_of(i), 2 * kSize - 1), at_n = min(n % kSize, args.size - 1);
-    own_scales[i] = load1(task.address(n < kSize ? args.q_scale : args.k_scale) + at_n);
-  }
-  if constexpr (kInWords) load_turn(row);
+  Scales of_rows;
+  StepFactors<kSize> factors;
+  of_rows.load(task, args);
+  if constexpr (kInWords) load_turn<kLie, kRows>(args, operands, row, factors);
   if constexpr (kEarly) begin_keys();
-#pragma unroll
-  for (int i = 0; i < kScales; ++i) {
-    if (scale_of(i) < 2 * kSize) scales[scale_of(i)] = scale_of(i) % kSize < args.size ? own_scales[i] : 0.0f;
-  }
-  if constexpr (kScales > 0 && !kInWords) sync_compute<Veu>();  // else await_step_rows does
+  of_rows.leave(args, scales);
+  if constexpr (Scales::kAll > 0 && !kInWords) sync_compute<Veu>();  // else await_step_rows does
   if constexpr (!kInWords) task.await_inputs();
   if constexpr (!kEarly) begin_keys();
 
   float4 q[kSets];
   [[maybe_unused]] StepKeys<kSize, 1, kLie, In> own_keys;
   if constexpr (kInWords) {
-    static_assert(kEarly && kLie != kElements);
-    await_step_rows<kSize>(task, args, at.q + static_cast<int64_t>(row) * args.q_m, at.k, at.v, own, own_rows);
+    await_step_rows<kSize>(task, args, at.q + static_cast<int64_t>(row) * args.q_m, at.k, at.v, keys.own, own_rows);
     load_shared_row(own_rows, q);
   } else {
-    load_step_row<kLie>(q_row, args.q_k, args.size, q);
-    if (own > 0) own_keys.load(own_k, own_v, group, own);
-    load_turn(row);
+    load_step_row<kLie>(operands.q, args.q_k, args.size, q);
+    if (keys.own > 0) own_keys.load(operands.own_k, operands.own_v, group, keys.own);
+    load_turn<kLie, kRows>(args, operands, row, factors);
   }
   factors.scale = scales;
   make_step_row<kRows>(q, args, factors);
+  if constexpr (kOf == kKeysOfLength) {
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) q[j] = keys.weighs_alike ? float4{0.0f, 0.0f, 0.0f, 0.0f} : q[j];
+  }
   StepSums<kSets> sums;
 #pragma unroll
-  for (int j = 0; j < kSets; ++j) sums.y[j] = float4{0, 0, 0, 0};
+  for (int j = 0; j < kSets; ++j) sums.y[j] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 
   factors.scale = scales + kSize;
-  const Bias* const own_bias = bias != nullptr ? bias + static_cast<int64_t>(args.past) * args.bias_n : nullptr;
-  if constexpr (kInWords) {  // a key for each group at most
-    if (own > 1 || row > 0) load_turn(min(group, max(own - 1, 0)));
-    const AwaitedKeys<kSize> awaited{own_rows + kSize, min(group, own - 1), own};
-    if (own > 0) add_step_keys<kRows, 1>(args, awaited, q, factors, own_bias, group, own, -1, sums);
-  } else {
 #pragma unroll 1
-    for (int32_t first = 0; first < own; first += kStepGroups) {
-      if (first > 0) own_keys.load(own_k, own_v, first + group, own);
-      if (own > 1 || row > 0) load_turn(min(first + group, own - 1));
-      add_step_keys<kRows, 1>(args, own_keys, q, factors, own_bias, first + group, own, -1, sums);
+  for (int32_t first = 0; first < keys.own; first += kStepGroups) {  // once where they come as words
+    if (!kInWords && first > 0) own_keys.load(operands.own_k, operands.own_v, first + group, keys.own);
+    if (keys.own > 1 || row > 0) load_turn<kLie, kRows>(args, operands, min(first + group, keys.own - 1), factors);
+    if constexpr (kInWords) {
+      const AwaitedKeys<kSize> awaited{own_rows + kSize, min(group, keys.own - 1), keys.own};
+      add_step_keys<kRows, 1>(args, awaited, q, factors, operands.own_bias(args), group, keys.own, -1, sums);
+    } else {
+      add_step_keys<kRows, 1>(args, own_keys, q, factors, operands.own_bias(args), first + group, keys.own, -1, sums);
     }
   }
-
-  if constexpr (kStaged > 0) {
-    int stage = 0;
-#pragma unroll 1
-    for (int32_t first = begin; first < end; first += kStaged, stage ^= 1) {
-      cp_async_wait<1>();
-      sync_compute<Veu>();
-      const int32_t stop = min(first + kStaged, end);
-#pragma unroll 1
-      for (int32_t n = first; n < stop; n += kTurn) {
-        const StagedKeys<kSize, kStaged, Past> keys{stages.first + stage * Stages::kStage, n - first + group};
-        add_step_keys<0, kCount>(args, keys, q, factors, bias, n + group, stop, without, sums);
-      }
-      if (first + 2 * kStaged < end) {
-        sync_compute<Veu>();  // all have read the stage
-        stages.template copy<Veu>(stage, past_k, past_v, first + 2 * kStaged, end);
-      } else {
-        cp_async_commit();
-      }
-    }
-  } else {
-#pragma unroll 1
-    for (int32_t n = begin; n < end; n += kTurn) {
-      StepKeys<kSize, kCount, kLie, Past> keys;
-      keys.load(past_k, past_v, n + group, end);
-      add_step_keys<0, kCount>(args, keys, q, factors, bias, n + group, end, without, sums);
-    }
-  }
+  add_keys_before<Veu, kSize, kLie>(args, stages, operands, keys, q, factors, sums);
 
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
   float* shares = task.address(args.shares);
