@@ -108,8 +108,13 @@ def meant():
 
 
 def cached_step():
-    """A token whose attention reads the places of a cache that its mask leaves."""
+    """A token whose attention reads a cache beside the Scatter that its row goes by."""
     return decoders.standard("llama")
+
+
+def masked_step():
+    """A token whose attention reads the places of a cache that its mask leaves."""
+    return decoders.genai("llama")
 
 
 # Where hand-overs are slow and the parts of a row's feed-forward part cost nothing, small networks have them, too.
@@ -127,10 +132,10 @@ ROWS = [
     (lambda: in_front_of_a_product(7, (8, 3, 112, 112), 64, pads=[3] * 4, strides=[2, 2]), "fp16", 16), (elements, "fp32", 4), (nets.attention, "tf32", None), (networks.scaled_keys, "fp16", None), (lambda: attended(1), "fp16", None),
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
-    (cached_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
+    (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
 ]
 # What a row is compiled with in one persistent kernel; and in graphs.
-OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2}
+OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2, masked_step: (["--dim", "seq=1", "--dim", "total=160"],) * 2}
 
 
 def compiled(tamp, number, arch, execution):

@@ -261,6 +261,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("transformer_graph", transformers.vit, ["--vdevice", "h200", "--execution", "graph"], "attention normalize<rows"),
     ("decoder_step", transformers.decoder_step, ["--vdevice", "h200"], "attention_step<64,"),
     ("decoder_step_of_shares", lambda: transformers.decoder_step(3000), ["--vdevice", "h200", "--precision", "fp16"], "attention_step<64,"),
+    ("cached_step", lambda: transformers.cached_step(2000, 64), ["--vdevice", "h200"], "attention_step<64,"),
+    ("narrow_cached_step", lambda: transformers.in_type(transformers.cached_step(300, 128), TensorProto.FLOAT16), ["--vdevice", "h200", "--precision", "fp16"], "attention_step<128>"),
     ("decoder_step_graph", transformers.decoder_step, ["--vdevice", "h200", "--precision", "fp32", "--execution", "graph"], "attention_step<64,"),
     ("one_token", transformers.one_token, ["--vdevice", "h200"], "gemv_row_16bit attention_step"),
     ("narrow_one_token", transformers.one_token, ["--vdevice", "h200", "--precision", "bf16"], "gemv_row_16bit"),

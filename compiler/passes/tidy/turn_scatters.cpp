@@ -23,12 +23,28 @@ class ScatterTurner {
   }
 
  private:
+  // The indices before they were repeated along other axes than the Scatter's, or as they are.
+  TensorId indices_of(const ROperator& rop, const Scatter& scatter) const {
+    const TensorId repeated = rop.inputs[1];
+    const ROperator* const maker = maker_of(graph_, uses_, repeated);
+    const ElementwiseStep* const step = maker ? single_step(*maker) : nullptr;
+    if (!step || step->op != ElementwiseOp::identity || maker->inputs.size() != 1) return repeated;
+    const Shape& from = graph_.tensor(maker->inputs[0]).shape;
+    const auto axis = static_cast<size_t>(scatter.axis);
+    Shape expected(graph_.tensor(repeated).shape.size(), 1);
+    expected[axis] = graph_.tensor(repeated).shape[axis];
+    return from == expected && graph_.tensor(repeated).dtype == graph_.tensor(maker->inputs[0]).dtype ? maker->inputs[0] : repeated;
+  }
+
   // Empty where the rOperator stays.
-  std::vector<ROperator> turned(const ROperator& rop) {
-    const auto* const scatter = std::get_if<Scatter>(&rop.attrs);
-    const ROperator* const maker = scatter ? maker_of(graph_, uses_, rop.inputs[0]) : nullptr;
+  std::vector<ROperator> turned(const ROperator& given) {
+    const auto* const scatter = std::get_if<Scatter>(&given.attrs);
+    if (!scatter) return {};
+    ROperator rop = given;
+    rop.inputs[1] = indices_of(given, *scatter);
+    const ROperator* const maker = maker_of(graph_, uses_, rop.inputs[0]);
     const auto* const turn = maker ? std::get_if<Transpose>(&maker->attrs) : nullptr;
-    if (!turn) return {};
+    if (!turn) return rop.inputs[1] == given.inputs[1] ? std::vector<ROperator>() : std::vector{rop};
     const Transpose back{inverse_of(turn->perm)};
     std::vector<ROperator> rops;
     ROperator done = rop;

@@ -9,6 +9,11 @@ namespace tamp::passes {
 // y = Transpose(s) {perm=[1,2,0,3]} -> f32[1,2,24,8]            y = Scatter(x, j, v) {axis=2} -> f32[1,2,24,8]
 //
 // PyTorch's exporter writes index_copy_ along any dimension so. A cache stays as it lies, and may stay in place (compiler/ir/in_place.h).
+//
+// j = Elementwise(i) {identity(i0)} -> i64[1,4,1,8]
+// s = Scatter(x, j, u) {axis=2}  =>  s = Scatter(x, i, u) {axis=2}, i of i64[1,1,1,1]
+//
+// ScatterElements has an index for each element; one for all says that the elements of a row go to one place.
 Graph turn_scatters(Graph graph);
 
 }  // namespace tamp::passes
