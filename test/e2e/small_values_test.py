@@ -155,5 +155,26 @@ def test_small_factors_of_residuals_change_nothing(tamp):
     assert "fused MLP" in plans[0], plans[0]
 
 
+def test_infinite_weights_of_one_row(tamp):
+    """A product of one row takes its numbers in two parts of 16 bits; an infinity by either of them is the product's."""
+    width = 96
+    w, x = random("w", width, 40).astype(np.float32), random("x", 1, width).astype(np.float32)
+    w[3, 5], w[7, 6], w[1, 7] = np.inf, -np.inf, np.nan
+    w[2, 8], w[4, 8] = np.inf * np.sign(x[0, 2]), -np.inf * np.sign(x[0, 4])
+    made = m.model([m.node("MatMul", ["x", "w"], ["y"], "product")], [m.value("x", [1, width])], [m.value("y", [1, 40])], [m.constant("w", w)])
+    (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
+    for sign in (1, -1):
+        np.save(tamp.folder / "x.npy", sign * x)
+        with np.errstate(invalid="ignore"):
+            expected = (sign * x.astype(np.float64)) @ w
+        for precision in ("fp32", "tf32", "fp16", "bf16"):
+            tamp("run", "model.onnx", "--device", "cpu", "--output-dir", "out", "--input", "x=x.npy", "--vdevice", "h200", "--precision", precision)
+            got = np.load(tamp.folder / "out" / json.loads((tamp.folder / "out" / "outputs.json").read_text())["y"])
+            finite = np.isfinite(expected)
+            assert np.array_equal(got[~finite], expected[~finite], equal_nan=True), f"{precision}, {sign}: {got[~finite]}, expected {expected[~finite]}"
+            distance = np.linalg.norm(got[finite] - expected[finite]) / np.linalg.norm(expected[finite])
+            assert distance < 5e-3, f"{precision}: {distance:.1e}"
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """One token of a decoder of real size on a GPU, beside its two best peers, in one run.
 
-    python3 test/gpu/decoder_steps.py --tamp build/release/bin/tamp [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL:BEFORE[/PLACES]...]
+    python3 test/gpu/decoder_steps.py --tamp build/release/bin/tamp | NAME=TAMP,NAME=TAMP [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL:BEFORE[/PLACES]...]
 
 MODEL is llama-3.2-1b, qwen3-0.6b, smollm-135m or llama-3.1-8b: their shapes, with random weights of 16 bits, made on the device from a seed. BEFORE tokens
 lie before the new one. Without PLACES the caches are that long, and the token's own keys and values are outputs; with PLACES caches have constant size
 (TensorScatter and nonpad_kv_seqlen of ONNX 24), and stay in place. Sides:
 
-  tamp           the ONNX file, compiled and built with nvcc
+  tamp           the ONNX file, compiled and built with nvcc; of several builds of tamp each is a side, by its NAME
   kernels        decoder_peer.cu: kernels by hand, q, k, v and gate, up as one product each, programmatic launches; the best of a few settings
   compile        torch.compile of a plain step with caches of constant size
   max-autotune   the same with mode="max-autotune-no-cudagraphs"
@@ -222,8 +222,8 @@ def write_model(path, s, weights, kind):
 
 def build(tamp, path, folder, precision, device):
     """-> what that took."""
+    folder.mkdir(exist_ok=True)
     took = programs.compile_and_build(tamp, path, folder, device, "--precision", precision)
-    pathlib.Path(f"{path}.data").unlink()
     plan = json.loads((folder / "step.rprogram.json").read_text())
     return took | {"estimated_us": plan["estimated_us"], "rops": len(plan["rops"])}
 
@@ -432,32 +432,33 @@ def measured(args, spec, folder, building):
         except Exception as problem:  # the others may work
             failures[name] = f"{type(problem).__name__}: {str(problem)[-600:]}"
         seconds[name] = round(time.monotonic() - begin, 1)
-    row = {"spec": spec, "bytes": bytes_read(s, weights), "prepare_s": seconds, "failures": failures}
-    try:
-        row |= building.result()
-        tamp = Tamp(s, folder, given, args.device, args.graph or args.precision)
-        tamp.step()
-        errors["tamp"], first = require_right("tamp", tamp.made(), wanted, limit), [t.clone() for t in tamp.made()]
-        sides = {"tamp": (tamp, captured(tamp.step)), **sides}
-    except Exception as problem:
-        failures["tamp"] = f"{type(problem).__name__}: {str(problem)[-600:]}"
+    row, builds = {"spec": spec, "bytes": bytes_read(s, weights), "prepare_s": seconds, "failures": failures, "builds": {}}, {}
+    for name, made in building.items():
+        try:
+            row["builds"][name] = made.result()
+            tamp = Tamp(s, folder / name, given, args.device, args.graph or args.precision)
+            tamp.step()
+            errors[name], builds[name] = require_right(name, tamp.made(), wanted, limit), (tamp, captured(tamp.step), [t.clone() for t in tamp.made()])
+        except Exception as problem:
+            failures[name] = f"{type(problem).__name__}: {str(problem)[-600:]}"
+    sides = {name: (tamp, replay) for name, (tamp, replay, _) in builds.items()} | sides
     times = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, (_, replay) in sides.items():
             times[name].append(microseconds(replay))
-    if "tamp" in sides:
+    for name, (tamp, _, first) in builds.items():
         if not all(torch.equal(a, b) for a, b in zip(first, tamp.made())):
-            failures["tamp"] = "runs differ"
+            failures[name] = "runs differ"
         tamp.program.close()
     if "kernels" in sides:
         row["kernels_setting"] = sides["kernels"][0].setting
     return row | {"us": times, "errors": errors}
 
 
-def line_of(row, names):
+def line_of(row, names, build):
     cell = lambda t: f"{statistics.median(t):.1f} ({min(t):.1f}-{max(t):.1f}), {row['bytes'] / BANDWIDTH / statistics.median(t) * 1e8:.0f} %" if t else "failed"
-    best = min((statistics.median(t) for name, t in row["us"].items() if name != "tamp"), default=None)
-    ratio = f"{best / statistics.median(row['us']['tamp']):.2f}" if best and row["us"].get("tamp") else ""
+    best = min((statistics.median(t) for name, t in row["us"].items() if name not in row["builds"]), default=None)
+    ratio = f"{best / statistics.median(row['us'][build]):.2f}" if best and row["us"].get(build) else ""
     return f"| {row['spec']} | " + " | ".join(cell(row["us"].get(name)) for name in names) + f" | {ratio} |"
 
 
@@ -469,7 +470,7 @@ def check_on_stand_in(args, folder):
         wanted, own, kind = expected(s, weights, given), folder / spec.replace("/", "_").replace(":", "_"), args.graph or args.precision
         own.mkdir()
         write_model(own / "step.onnx", s, weights, kind)
-        build(args.tamp, own / "step.onnx", own, args.precision, "cpu")
+        build(next(iter(args.tamp.values())), own / "step.onnx", own, args.precision, "cpu")
         for name, side in (("tamp", Tamp(s, own, given, "cpu", kind)), ("PyTorch", PyTorch(s, weights, given, None))):
             side.step()
             print(f"{spec} {name}: relative L2 error {require_right(name, side.made(), wanted, limit):.1e}")
@@ -478,7 +479,7 @@ def check_on_stand_in(args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tamp", required=True, type=pathlib.Path)
+    parser.add_argument("--tamp", required=True)
     parser.add_argument("--precision", default="fp16", choices=("fp16", "bf16"))
     parser.add_argument("--graph", choices=tuple(TYPES), help="types of the ONNX file; default: those of the precision")
     parser.add_argument("--peers", default="kernels,compile,max-autotune", help="kernels, compile, max-autotune, eager; none: tamp alone")
@@ -488,27 +489,28 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("models", nargs="*")
     args = parser.parse_args()
-    args.tamp, args.peers = args.tamp.resolve(), [name for name in args.peers.split(",") if name != "none"]
+    given = [(name, path) if path else ("tamp", name) for name, _, path in (entry.partition("=") for entry in args.tamp.split(","))]
+    args.tamp, args.peers = {name: pathlib.Path(path).resolve() for name, path in given}, [name for name in args.peers.split(",") if name != "none"]
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
         folder = pathlib.Path(temporary)
         if args.device == "cpu":
             return check_on_stand_in(args, folder)
-        names, rows = ["tamp", *args.peers], []
+        names, rows = [*args.tamp, *args.peers], []
         args.models = args.models or ["llama-3.2-1b:127", "llama-3.2-1b:1023/4096", "qwen3-0.6b:127", "smollm-135m:127", "llama-3.1-8b:127"]
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; us, share of 4.3 TB/s")
-        print("| model | " + " | ".join(names) + " | best peer / tamp |\n" + "|---" * (len(names) + 2) + "|", flush=True)
+        print("| model | " + " | ".join(names) + f" | best peer / {names[0]} |\n" + "|---" * (len(names) + 2) + "|", flush=True)
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             building = []
             for i, spec in enumerate(args.models):
                 s, own = sizes_of(spec), folder / f"model{i}"
                 own.mkdir()
                 write_model(own / "step.onnx", s, drawn_weights(s, TYPES[args.precision][0], "cuda"), args.graph or args.precision)
-                building.append(pool.submit(build, args.tamp, own / "step.onnx", own, args.precision, "cuda"))
+                building.append({name: pool.submit(build, tamp, own / "step.onnx", own / name, args.precision, "cuda") for name, tamp in args.tamp.items()})
             for i, spec in enumerate(args.models):
                 rows.append(measured(args, spec, folder / f"model{i}", building[i]))
-                print(line_of(rows[-1], names), flush=True)
+                print(line_of(rows[-1], names, names[0]), flush=True)
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 shutil.rmtree(folder / f"model{i}")
                 torch.cuda.empty_cache()

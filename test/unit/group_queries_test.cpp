@@ -113,6 +113,24 @@ TEST_CASE("heads of queries that share keys and values are a dimension of their 
   }
 }
 
+// The Reshape behind the repetition only takes a dimension of one element away there.
+TEST_CASE("one head of keys and values is for all queries") {
+  const Graph made = grouped(R"(
+    q = input f32[1,12,5,8]
+    k = input f32[1,1,7,8]
+    v = input f32[1,1,7,6]
+    ka = Reshape(k) -> f32[1,1,1,7,8]
+    ke = Elementwise(ka) {identity(i0)} -> f32[1,1,12,7,8]
+    kr = Reshape(ke) -> f32[1,12,7,8]
+    va = Reshape(v) -> f32[1,1,1,7,6]
+    ve = Elementwise(va) {identity(i0)} -> f32[1,1,12,7,6]
+    vr = Reshape(ve) -> f32[1,12,7,6]
+    y = Attention(q, kr, vr) {scale=0.5} -> f32[1,12,5,6]
+    outputs(y)
+  )");
+  CHECK(copies(made) == 0);
+}
+
 TEST_CASE("the heads of a group are next to each other") {
   const Graph made = grouped(std::string(kHead) + "y = Attention(q, kr, vr) {scale=0.5} -> f32[2,12,5,6]\noutputs(y)\n");
   const auto attention =

@@ -75,22 +75,25 @@ class QueryGrouper {
     Shape shape = without_front(graph_.tensor(id).shape);
     if (shape.size() > rank) return std::nullopt;
     shape.insert(shape.begin(), rank - shape.size(), 1);
-    if (const std::optional<TensorId> source = repeated_from(id)) {
-      const Shape& from = graph_.tensor(*source).shape;
+    const std::optional<TensorId> repeated = repeated_from(id);
+    if (repeated && graph_.tensor(*repeated).shape.size() <= rank) {
+      const Shape& from = graph_.tensor(*repeated).shape;
       if (from.size() != rank || from[rank - 1] != shape[rank - 1] || from[rank - 2] != shape[rank - 2]) return std::nullopt;
-      found.source = *source;
+      found.source = *repeated;
       return found;
     }
+    // The Reshape that makes heads of groups was one of ones in front, if there is one group.
     const ROperator* const maker = maker_of(graph_, uses_, id);
-    if (!maker || !std::holds_alternative<Reshape>(maker->attrs)) return std::nullopt;
-    const std::optional<TensorId> source = repeated_from(maker->inputs[0]);
+    if (!repeated && (!maker || !std::holds_alternative<Reshape>(maker->attrs))) return std::nullopt;
+    const TensorId by_groups = repeated ? id : maker->inputs[0];
+    const std::optional<TensorId> source = repeated_from(by_groups);
     if (!source) return std::nullopt;
     const Shape& from = graph_.tensor(*source).shape;
     if (from.size() != rank + 1 || from[rank - 2] != 1) return std::nullopt;
-    found.groups = {from[rank - 3], graph_.tensor(maker->inputs[0]).shape[rank - 2]};
+    found.groups = {from[rank - 3], graph_.tensor(by_groups).shape[rank - 2]};
     Shape grouped = graph_.tensor(*source).shape;
     grouped[rank - 2] = found.groups->each;
-    if (graph_.tensor(maker->inputs[0]).shape != grouped || divided_heads(shape, *found.groups) != grouped) return std::nullopt;
+    if (graph_.tensor(by_groups).shape != grouped || divided_heads(shape, *found.groups) != grouped) return std::nullopt;
     found.source = *source;
     return found;
   }
