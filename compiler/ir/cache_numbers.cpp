@@ -93,8 +93,10 @@ class Reader {
   // Whether the result has its operand's values, in another shape or another order.
   bool is_view(const ROperator& rop) const {
     if (std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs)) return true;
-    if (std::holds_alternative<Slice>(rop.attrs))
-      return element_count(tensor(rop.inputs[0]).shape) == element_count(tensor(rop.outputs[0]).shape);
+    if (const auto* const slice = std::get_if<Slice>(&rop.attrs)) {  // of all, and not from the end
+      const bool keeps_order = std::all_of(slice->steps.begin(), slice->steps.end(), [](int64_t step) { return step == 1; });
+      return keeps_order && element_count(tensor(rop.inputs[0]).shape) == element_count(tensor(rop.outputs[0]).shape);
+    }
     return is_step(&rop, ElementwiseOp::identity) && tensor(rop.inputs[0]).dtype == tensor(rop.outputs[0]).dtype;
   }
   bool is_step(const ROperator* rop, ElementwiseOp op) const {
@@ -174,7 +176,7 @@ class Reader {
   std::optional<Side> joined(const ROperator& rop, bool prefixes) const {
     std::optional<Side> first = side(rop.inputs[0]);
     const std::optional<Side> second = side(rop.inputs[1]);
-    if (!first || !second || first->is_prefix != prefixes || second->is_prefix != prefixes || first->bound.tensor != second->bound.tensor)
+    if (!first || !second || first->is_prefix != prefixes || second->is_prefix != prefixes || !first->bound.is_like(second->bound))
       return std::nullopt;
     first->bound.plus = std::min(first->bound.plus, second->bound.plus);
     return first;

@@ -29,6 +29,8 @@ struct Number {
   TensorId root;  // of which `tensor` is a view or a cast
   int64_t plus = 0;
   bool operator==(const Number&) const = default;
+  // Whether both are of one number, apart from what is added. Two casts of it are two tensors.
+  bool is_like(const Number& other) const { return root == other.root; }
 };
 // What the tensor of one element is; none for a constant.
 std::optional<Number> number_of(const Makers& makers, TensorId id);

@@ -355,6 +355,10 @@ TEST_CASE("a length or place of 32 bits is cast outside of the step") {
   step.index =
       "wide = Elementwise(place) {cast(i0)} -> i64[1]\np = Reshape(wide) -> i64[1,1,1,1]\nat = Reshape(wide) -> i64[1,1,1,1]\n"
       "at_v = Reshape(wide) -> i64[1,1,1,1]\nlength = Elementwise(length32) {cast(i0)} -> i64[1]\n";
+  // Each Scatter may have a cast of its own.
+  CacheStep apart = step;
+  apart.index = swapped(apart.index, "at_v = Reshape(wide)", "wide_v = Elementwise(place) {cast(i0)} -> i64[1]\nat_v = Reshape(wide_v)");
+  CHECK(count_rops(made_beside(parse_graph(apart.text())), kTitle) == 1);
   const Graph made = made_beside(parse_graph(step.text()));
   REQUIRE(count_rops(made, kTitle) == 1);
   CHECK(count_rops(made, "Elementwise") == 2 + 4);  // the casts, and the own key that is put into the cache
@@ -413,6 +417,8 @@ TEST_CASE("what is no step beside its cache stays as it is") {
   CHECK(stays(swapped(text, "b = Elementwise(kept,",
                       "late = Elementwise(keys, one) {greater(i0, i1)} -> bool[1,1,1,9]\n"
                       "both = Elementwise(kept, late) {logical_and(i0, i1)} -> bool[1,1,1,9]\nb = Elementwise(both,")));
+  CHECK(stays(swapped(text, "b = Elementwise(kept,",
+                      "end = Slice(kept) {starts=[0,0,0,8], steps=[1,1,1,-1]} -> bool[1,1,1,9]\nb = Elementwise(end,")));
   CHECK(stays(swapped(text, "{0, 1, 2, 3, 4, 5, 6, 7, 8}", "{1, 2, 3, 4, 5, 6, 7, 8, 9}")));
   CHECK(stays(swapped(text, "least = const f32[] {-inf}", "least = const f32[] {-1e4}")));
   CHECK(stays(swapped(text, "kept0 = const f32[] {0}", "kept0 = const f32[] {1}")));

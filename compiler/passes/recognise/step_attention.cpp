@@ -283,7 +283,7 @@ class StepMaker {
     const Makers makers = makers_of(graph_, uses_);
     const int64_t keys = graph_.tensor(k.past).shape[graph_.tensor(k.past).shape.size() - 2];
     const std::optional<Place> place = place_of(makers, k.index, keys), of_values = place_of(makers, v.index, keys);
-    if (!place || !of_values || place->number != of_values->number || place->wraps != of_values->wraps || !is_given(place->number))
+    if (!place || !of_values || !place->number.is_like(of_values->number) || place->wraps != of_values->wraps || !is_given(place->number))
       return std::nullopt;
     Beside beside{place->number.tensor, {}, {}};
     std::vector<TensorId> made = {k.index};
