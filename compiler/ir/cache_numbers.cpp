@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/ir/products.h"
+
 namespace tamp {
 namespace {
 
-// The step of an Elementwise that has just one, with the inputs in order as its operands; else null.
-const ElementwiseStep* only_step(const ROperator* rop) {
-  const auto* const op = rop ? std::get_if<Elementwise>(&rop->attrs) : nullptr;
-  if (!op || op->steps.size() != 1 || op->steps[0].operands.size() != rop->inputs.size() || has_epilogue(*rop)) return nullptr;
-  for (size_t i = 0; i < rop->inputs.size(); ++i) {
-    if (op->steps[0].operands[i] != static_cast<int32_t>(i)) return nullptr;
-  }
-  return &op->steps[0];
-}
+// The only step of an Elementwise without an epilogue; else null.
+const ElementwiseStep* only_step(const ROperator* rop) { return rop && !has_epilogue(*rop) ? single_step(*rop) : nullptr; }
 
 // The other way round: a < b is b > a.
 ElementwiseOp turned_round(ElementwiseOp op) {

@@ -26,6 +26,15 @@ int64_t count_steps(const ROperator& rop) {
 
 }  // namespace
 
+const ElementwiseStep* single_step(const ROperator& rop) {
+  const auto* op = std::get_if<Elementwise>(&rop.attrs);
+  if (!op || op->steps.size() != 1 || op->steps[0].operands.size() != rop.inputs.size()) return nullptr;
+  for (size_t i = 0; i < rop.inputs.size(); ++i) {
+    if (op->steps[0].operands[i] != static_cast<int32_t>(i)) return nullptr;
+  }
+  return &op->steps[0];
+}
+
 std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) {
   const auto shape = [&](size_t input) -> const Shape& { return graph.tensor(rop.inputs[input]).shape; };
   const Shape& y = graph.tensor(rop.outputs[0]).shape;

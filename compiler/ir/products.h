@@ -9,6 +9,9 @@
 
 namespace tamp {
 
+// The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
+const ElementwiseStep* single_step(const ROperator& rop);
+
 // A convolution or a product with constants.
 struct PlainProduct {
   int64_t channels = 0, taps = 1, groups = 1;  // channels: of the input, of a group

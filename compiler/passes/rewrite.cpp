@@ -24,15 +24,6 @@ bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
   return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
 }
 
-const ElementwiseStep* single_step(const ROperator& rop) {
-  const auto* op = std::get_if<Elementwise>(&rop.attrs);
-  if (!op || op->steps.size() != 1 || op->steps[0].operands.size() != rop.inputs.size()) return nullptr;
-  for (size_t i = 0; i < rop.inputs.size(); ++i) {
-    if (op->steps[0].operands[i] != static_cast<int32_t>(i)) return nullptr;
-  }
-  return &op->steps[0];
-}
-
 Activation activation_of(ElementwiseOp op) {
   switch (op) {
     case ElementwiseOp::relu: return Activation::relu;

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "compiler/ir/graph.h"
+#include "compiler/ir/products.h"
 
 namespace tamp::passes {
 
 inline bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
 bool all_are(const std::vector<int64_t>& values, int64_t wanted);  // true of none
 
-// The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
-const ElementwiseStep* single_step(const ROperator& rop);
 Activation activation_of(ElementwiseOp op);  // by which an epilogue does the same; else none
 
 // The rOperator that makes the tensor; null for inputs, constants, and tensors newer than `uses`.

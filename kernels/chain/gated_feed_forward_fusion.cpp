@@ -20,7 +20,7 @@ bool is_bare_product(const Graph& graph, const ROperator& rop, Activation activa
 }
 
 bool is_multiplication(const ROperator& rop) {
-  const ElementwiseStep* const step = passes::single_step(rop);
+  const ElementwiseStep* const step = single_step(rop);
   return step != nullptr && step->op == ElementwiseOp::mul && rop.inputs.size() == 2;
 }
 
