@@ -1220,8 +1220,11 @@ def test_a_cache_of_constant_size(tamp):
             check(tamp, cached_step(places, size, written_out), inputs, limit, precision, cached_step(places, size, True), "--vdevice", "h200")
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
             rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
-            bodies = [phase["body"] for rop in rops for phase in rop["phases"] if "attention_step" in phase["body"]]
-            assert bodies[0] == "rk::attention_step_placed" and not any(rop["op"] == "Attention" for rop in rops), f"{bodies}, {[rop['op'] for rop in rops]}"
+            steps = [phase for rop in rops for phase in rop["phases"] if "attention_step" in phase["body"]]
+            assert steps[0]["body"] == "rk::attention_step_placed" and not any(rop["op"] == "Attention" for rop in rops), f"{steps}, {[rop['op'] for rop in rops]}"
+            # It begins before its query is made, and takes that as words.
+            template = steps[0]["template"]
+            assert template["kEarly"] == "true" and template["kStaged"] != "0" and template["WORDS"] != "0", template
             assert [rop["phases"][0]["template"]["Cell"] for rop in rops if rop["op"] == "Scatter"] == ["uint4"] * 2
 
 
