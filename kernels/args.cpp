@@ -16,7 +16,7 @@ static_assert(static_cast<int>(Activation::none) == rk::kNone && static_cast<int
               static_cast<int>(Activation::tanh) == rk::kTanh && static_cast<int>(Activation::hard_sigmoid) == rk::kHardSigmoid &&
               static_cast<int>(Activation::hard_swish) == rk::kHardSwish && static_cast<int>(Activation::leaky_relu) == rk::kLeakyRelu &&
               static_cast<int>(Activation::silu) == rk::kSilu && static_cast<int>(Activation::gelu) == rk::kGelu &&
-              static_cast<int>(Activation::gelu_tanh) == rk::kGeluTanh);
+              static_cast<int>(Activation::gelu_tanh) == rk::kGeluTanh && static_cast<int>(Activation::rounded) == rk::kRounded);
 
 Phase body_phase(const std::string& header, const std::string& body, const std::string& args_type) {
   Phase phase;
@@ -81,7 +81,7 @@ ArgValue struct_arg(std::vector<Arg> fields) {
 
 ArgValue activation_arg(Activation kind) {
   return enumerator_arg(static_cast<int64_t>(kind), {"kNone", "kRelu", "kClip", "kSigmoid", "kTanh", "kHardSigmoid", "kHardSwish",
-                                                     "kLeakyRelu", "kSilu", "kGelu", "kGeluTanh"});
+                                                     "kLeakyRelu", "kSilu", "kGelu", "kGeluTanh", "kRounded"});
 }
 
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides) {

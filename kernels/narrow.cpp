@@ -144,4 +144,20 @@ int half_exponent(std::span<const float> values) {
   return std::max(exponent - 15, std::numeric_limits<float>::min_exponent - 1);  // the power is a normal number
 }
 
+float half_scale(std::span<const float> values) {
+  constexpr float kMostSteps = 255, kRounded = 0x1p-19F;  // of some roundings to fp32
+  const float largest = float_of(largest_bits(values.data(), std::ssize(values)));
+  const float power = std::ldexp(1.0F, half_exponent(values));
+  if (!std::isnormal(largest)) return power;
+  for (float steps = 1; steps <= kMostSteps; ++steps) {
+    const float per_step = steps / largest;
+    const bool all = std::isfinite(per_step) && std::all_of(values.begin(), values.end(), [&](float v) {
+                       const float multiple = v * per_step;
+                       return std::abs(multiple - std::rint(multiple)) <= kRounded * std::abs(multiple);
+                     });
+    if (all && std::isnormal(largest / steps)) return largest / steps;
+  }
+  return power;
+}
+
 }  // namespace tamp::kernels

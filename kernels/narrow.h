@@ -28,6 +28,11 @@ float float_of_bfloat(uint16_t bfloat);
 // 2^14 to 2^15. Infinities and NaN are ignored, since a division does not change them. The power is always a normal float.
 int half_exponent(std::span<const float> values);
 
+// What values are divided by before they become halves: that power of two; or, where all values are whole multiples of a step, at most 255
+// of them, that step, so that halves lose nothing of quantised weights. Example: of 0.03, -0.015 and 0.1 it is 0.005, and the halves are
+// 6, -3 and 20.
+float half_scale(std::span<const float> values);
+
 // Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is at most 65504 and at least
 // 2^-10. Halves lose bits below 2^-14, which does not matter beside values so much larger. Zeros fit.
 bool halves_hold(const float* values, int64_t count, float factor = 1);

@@ -50,7 +50,7 @@ TensorId Builder::add_value(const std::string& name, ops::Value value) {
 void Builder::charge(int64_t bytes, const std::string& where) {
   if (bytes > kFoldTensorBytes)
     throw bad_input("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes));
-  if (folded_bytes_ + bytes > kFoldTotalBytes)
+  if (folded_bytes_ + bytes > 8 * kFoldTotalBytes)
     throw bad_input("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes));
   folded_bytes_ += bytes;
 }
@@ -98,8 +98,8 @@ std::vector<ops::TensorType> Builder::infer(const Request& request) const {
 bool Builder::may_fold(const Request& request, const Types& types) const {
   if (is_of_loop(request.attrs) || !request.folds) return false;
   const int64_t bytes = bytes_of_all(types);
-  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
-  return ops::work_of(request.attrs, operands_of(request), types) <= ops::kFoldTotalWork - folded_work_;
+  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > 8 * kFoldTotalBytes) return false;
+  return ops::work_of(request.attrs, operands_of(request), types) <= 100 * ops::kFoldTotalWork - folded_work_;
 }
 
 std::vector<TensorId> Builder::add_results(const std::string& name, const Types& types) {

@@ -20,7 +20,7 @@ struct Epilogue {
   TensorId bias;
   TensorId residual;
   Activation activation = Activation::none;
-  float a = 0, b = 0;  // the activation's attributes (clip: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta)
+  float a = 0, b = 0;  // the activation's attributes (clip, rounded: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta)
   bool residual_after_activation = false;
 };
 

@@ -70,8 +70,8 @@ bool ends_at_length(const OpAttrs& attrs) {
     static_assert(kNames.size() == static_cast<size_t>(Enum::last) + 1); \
     return kNames;                                                       \
   }
-TAMP_NAMES(Activation, gelu_tanh, "none", "relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "silu", "gelu",
-           "gelu_tanh")
+TAMP_NAMES(Activation, rounded, "none", "relu", "clip", "sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "silu", "gelu",
+           "gelu_tanh", "rounded")
 TAMP_NAMES(ReduceKind, log_sum_exp, "sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
 TAMP_NAMES(Weightless, zero, "nan", "zero_if_masked", "zero")
 TAMP_NAMES(PadMode, wrap, "constant", "reflect", "edge", "wrap")

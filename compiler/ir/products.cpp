@@ -1,6 +1,7 @@
 #include "compiler/ir/products.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "compiler/ir/fused.h"
 
@@ -53,6 +54,45 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
   if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return {};
   return {product_of(y, false, shape(0)[shape(0).size() - (matmul->trans_a ? 2 : 1)])};
 }
+
+namespace {
+
+// Whether its result are whole numbers; `whole` says of an operand whether it holds such.
+bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId)>& whole) {
+  if (rop.epilogue.activation == Activation::rounded) return !rop.epilogue.residual_after_activation || !rop.epilogue.residual.valid();
+  if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) {
+    const ElementwiseOp last = chain->steps.back().op;
+    return last == ElementwiseOp::rounded || (single_step(rop) && last == ElementwiseOp::identity && whole(rop.inputs[0]));
+  }
+  const auto* const pool = std::get_if<Pool>(&rop.attrs);
+  const bool moves = std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
+                     std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs) ||
+                     (pool && pool->kind == PoolKind::max);
+  return moves && std::all_of(rop.inputs.begin(), rop.inputs.end(), whole);
+}
+
+bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
+  constexpr int kMostMoves = 4;
+  const Tensor& tensor = graph.tensor(id);
+  if (depth > kMostMoves || tensor.role != Role::activation) return false;
+  const BufferId buffer = tensor.place.buffer;
+  const std::function<bool(TensorId)> whole = [&](TensorId operand) { return holds_whole_numbers(graph, operand, depth + 1); };
+  bool made = false;
+  for (const ROperator& rop : graph.rops) {
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      const TensorId out = rop.outputs[k];
+      const bool writes = out == id || (buffer.valid() && graph.tensor(out).place.buffer == buffer);
+      if (!writes) continue;
+      if (k > 0 || !makes_whole_numbers(rop, whole)) return false;
+      made = true;
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+bool holds_whole_numbers(const Graph& graph, TensorId id) { return holds_whole_numbers(graph, id, 0); }
 
 bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
 bool keeps_rows_of_16_bits(const ROperator& rop) {

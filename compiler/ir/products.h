@@ -20,6 +20,9 @@ struct PlainProduct {
 };
 std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop);
 
+// Whether all that is in the tensor's memory are whole numbers, because the steps that made them round.
+bool holds_whole_numbers(const Graph& graph, TensorId id);
+
 // Whether the rOperator convolves maps, on which its bodies on tensor cores have boxes.
 bool convolves(const ROperator& rop);
 // Whether products of the rOperator get their operands as rows of 16 bits, whatever lies in memory. One row alone is kept whole

@@ -35,6 +35,7 @@ double activate(const ActivationCall& call, double x) {
     case Activation::silu: return silu(x);
     case Activation::gelu: return gelu(x);
     case Activation::gelu_tanh: return gelu_tanh(x);
+    case Activation::rounded: return rounded<double>(x, call.a, call.b);
   }
   TAMP_CHECK(false, "unknown activation");
 }

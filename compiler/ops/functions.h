@@ -12,6 +12,7 @@ using rk::functions::hard_sigmoid;
 using rk::functions::hard_swish;
 using rk::functions::max_of;
 using rk::functions::min_of;
+using rk::functions::rounded;
 using rk::functions::sigmoid;
 using rk::functions::softplus;
 

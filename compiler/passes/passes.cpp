@@ -24,11 +24,13 @@
 #include "compiler/passes/recognise/regroup_normalizations.h"
 #include "compiler/passes/recognise/step_attention.h"
 #include "compiler/passes/tidy/canonicalise.h"
+#include "compiler/passes/tidy/carry_integers.h"
 #include "compiler/passes/tidy/fold_batch_norm.h"
 #include "compiler/passes/tidy/fold_constants.h"
 #include "compiler/passes/tidy/fold_scales.h"
 #include "compiler/passes/tidy/merge_duplicates.h"
 #include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/scale_products.h"
 #include "compiler/passes/tidy/shrink_biases.h"
 #include "compiler/passes/tidy/slice_gathers.h"
 #include "compiler/passes/tidy/turn_scatters.h"
@@ -63,6 +65,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       // tidy: fewer kinds of rOperators, and constants where there may be some.
       {"remove_identities", remove_identities},  // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},        // the patterns below ask for constant operands
+      {"carry_integers", carry_integers},        // before all that looks for floats
+      {"scale_products", scale_products},        // behind it, which makes the steps that round
       {"slice_gathers", slice_gathers},          // behind fold_constants, which may make its indices constant
       {"turn_scatters", turn_scatters},          // before the passes that see a cache's readers
       {"fold_batch_norm", fold_batch_norm},      // before canonicalise: it still sees the bias as an operand

@@ -35,6 +35,7 @@ Activation activation_of(ElementwiseOp op) {
     case ElementwiseOp::leaky_relu: return Activation::leaky_relu;
     case ElementwiseOp::gelu: return Activation::gelu;
     case ElementwiseOp::gelu_tanh: return Activation::gelu_tanh;
+    case ElementwiseOp::rounded: return Activation::rounded;
     default: return Activation::none;
   }
 }

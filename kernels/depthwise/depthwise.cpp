@@ -137,7 +137,8 @@ bool takes_strips(const Graph& graph, const ROperator& rop, const Window& w) {
   const Activation activation = rop.epilogue.activation;
   return is_square(w) && w.kernel[0] == kStripTaps && w.stride[0] == w.stride[1] && w.channels_innermost && w.channels % 4 == 0 &&
          has_aligned_pixels(graph, w) && !w.residual.valid() &&
-         (activation == Activation::none || activation == Activation::relu || activation == Activation::clip);
+         (activation == Activation::none || activation == Activation::relu || activation == Activation::clip ||
+          activation == Activation::rounded);
 }
 
 // A group has at least a sector of memory, which is 32 bytes, and at most a vector for each lane of a warp.
@@ -221,8 +222,17 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
                          {"kPixels", std::to_string(strips.pixels)},
                          {"kStages", std::to_string(strips.stages)}};
   add_value_types(phase, in, stored);
+  Epilogue epilogue = rop.epilogue;
+  if (epilogue.activation == Activation::rounded) {
+    if (!is_narrow(in) && !is_narrow(stored)) {
+      phase.template_args.emplace_back("In", "float");
+      phase.template_args.emplace_back("Out", "float");
+    }
+    phase.template_args.emplace_back("kRounds", "true");
+    epilogue.activation = Activation::clip;
+  }
   phase.args = {{"window", window_arg(window, per_rtask)},
-                {"clip", clip_arg(rop.epilogue, false)},
+                {"clip", clip_arg(epilogue, false)},
                 {"bias", tensor_arg(bias)},
                 {"weights", ArgValue{PackedArg{0}}},
                 {"pitch", arg(pitch_of(window.channels))},

@@ -67,7 +67,7 @@ RK_INLINE void add_strip_row(float4 (&sums)[kPixels], const float4 (&x)[kSeen], 
   }
 }
 
-template <class Veu, int kTaps, int kStride, int kPixels, int kStages, class In = float, class Out = float>
+template <class Veu, int kTaps, int kStride, int kPixels, int kStages, class In = float, class Out = float, bool kRounds = false>
 RK_BODY void depthwise_strips(const Task<Veu>& caller) {
   constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
   constexpr int kBegun = (kTaps - 1) / kStride;  // rows of results whose sums have begun, ahead of a step
@@ -147,7 +147,7 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
         if (step >= kBegun) {
 #pragma unroll
           for (int p = 0; p < kPixels; ++p) {
-            if (p < pixels) store4(out + p * w.out_strides[3], clamp4(sums[0][p], low, high));
+            if (p < pixels) store4(out + p * w.out_strides[3], clamped4<kRounds>(sums[0][p], low, high));
           }
         }
         // The sums move up by a row, and those of the last row begin.

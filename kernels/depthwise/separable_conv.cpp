@@ -31,6 +31,7 @@ struct Separable {
   int64_t taps = 1, stride = 1, pad_h = 0, pad_w = 0;
   bool relu = false;  // of the input
   bool residual = false;
+  bool rounds = false;  // what the filter makes, to whole numbers
   float low = -kInfinity, high = kInfinity;
   int64_t images = 1, channels = 1, height = 1, width = 1, out_channels = 1, out_height = 1, out_width = 1;
   DType in = DType::f32;
@@ -46,8 +47,10 @@ struct Separable {
 // Reads the activation as a clip; false if it cannot be one.
 bool read_clip(const ActivationCall& call, Separable& s) {
   if (call.kind == Activation::relu) s.low = 0;
-  if (call.kind == Activation::clip) s.low = call.a, s.high = call.b;
-  return call.kind == Activation::none || call.kind == Activation::relu || (call.kind == Activation::clip && call.a <= call.b);
+  const bool clips = call.kind == Activation::clip || call.kind == Activation::rounded;
+  s.rounds = call.kind == Activation::rounded;
+  if (clips) s.low = call.a, s.high = call.b;
+  return call.kind == Activation::none || call.kind == Activation::relu || (clips && call.a <= call.b);
 }
 
 bool read_filter(const DepthwisePrologue& filter, Separable& s) {
@@ -84,6 +87,7 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   if (!s.relu && conv->input_activation.kind != Activation::none) return std::nullopt;
   if (conv->depthwise && !read_filter(*conv->depthwise, s)) return std::nullopt;
   if (s.channels % 4 != 0 && s.channels < kPaddedChannels) return std::nullopt;
+  if (s.rounds && !rop.epilogue.bias.valid()) return std::nullopt;  // its scales lie behind the bias
   return s;
 }
 
@@ -227,12 +231,15 @@ struct Weights {
   }
 };
 
-// The weights of 8 channels from `channel` on, as separable_conv.cuh wants them.
-void pack_octet(const Weights& weights, const Separable& s, const Tile& t, int64_t first_n, int64_t channel, float* to) {
+// The weights of 8 channels from `channel` on, as separable_conv.cuh wants them. `scales`: of output channels, where there are any.
+void pack_octet(const Weights& weights, const Separable& s, const Tile& t, const std::vector<float>& scales, int64_t first_n,
+                int64_t channel, float* to) {
   for (int64_t i = 0; i < t.mt * 128; ++i, ++to) {
     const int64_t lane = i / 4 % 32, row = first_n + rk::dealt_channel(t.mt, i / 128, i % 2 * 8 + lane / 4),
                   c = channel + lane % 4 * 2 + i % 4 / 2;
-    if (row < s.out_channels && c < s.channels) *to = round_to_tf32(weights.pointwise[row * s.channels + c]);
+    if (row >= s.out_channels || c >= s.channels) continue;
+    const float weight = weights.pointwise[row * s.channels + c];
+    *to = round_to_tf32(s.rounds ? weight / scales[static_cast<size_t>(row)] : weight);
   }
   for (int64_t i = 0; i < s.values() * 8; ++i, ++to) {
     const int64_t c = channel + i / 4 % 4 * 2 + i % 2, v = i / 16 * 2 + i % 4 / 2;
@@ -245,19 +252,22 @@ uint32_t narrow_of(const Separable& s, float x) { return s.in == DType::f16 ? ha
 // The filter's weights of a channel, and the power of two that they are divided by.
 std::vector<float> scaled_filter(const Weights& weights, const Separable& s, int64_t channel, float& scale) {
   std::vector<float> filter(weights.filter + channel * s.taps * s.taps, weights.filter + (channel + 1) * s.taps * s.taps);
-  scale = s.in == DType::f16 ? std::ldexp(1.0F, half_exponent(filter)) : 1.0F;
+  scale = s.in == DType::f16 ? half_scale(filter) : 1.0F;
   for (float& w : filter) w /= scale;
   return filter;
 }
 
-// The weights of 16 channels from `channel` on, as separable_narrow.cuh wants them.
-void pack_narrow(const Weights& weights, const Separable& s, const Tile& t, int64_t first_n, int64_t channel, uint32_t* to) {
+// The weights of 16 channels from `channel` on, as separable_narrow.cuh wants them. `scales`: of output channels, where there are any.
+void pack_narrow(const Weights& weights, const Separable& s, const Tile& t, const std::vector<float>& scales, int64_t first_n,
+                 int64_t channel, uint32_t* to) {
   for (int64_t i = 0; i < t.mt * 128; ++i, ++to) {
     const int64_t lane = i / 4 % 32, row = first_n + rk::dealt_channel(t.mt, i / 128, i % 2 * 8 + lane / 4),
                   c = channel + lane % 4 * 2 + i % 4 / 2 * 8;
     if (row >= s.out_channels) continue;
-    for (int64_t k = 0; k < std::min<int64_t>(2, s.channels - c); ++k)
-      *to |= narrow_of(s, weights.pointwise[row * s.channels + c + k]) << 16 * k;
+    for (int64_t k = 0; k < std::min<int64_t>(2, s.channels - c); ++k) {
+      const float weight = weights.pointwise[row * s.channels + c + k];
+      *to |= narrow_of(s, s.rounds ? weight / scales[static_cast<size_t>(row)] : weight) << 16 * k;
+    }
   }
   if (s.taps == 1) return;
   const auto taps = static_cast<int>(s.taps), words = rk::separable_words(taps);
@@ -289,15 +299,21 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Weights weights = {data(1), data(kDepthwiseWeights), data(kDepthwiseBias)};
   std::vector<float> bias;
   if (has_bias(p)) bias = padded_bias(graph, p, 1, b.n * t.channels());
+  std::vector<float> scales;
+  if (s.rounds) {
+    scales = scales_of(weights.pointwise, p);
+    scales.resize(static_cast<size_t>(b.n * t.channels()), 1.0F);
+    bias.insert(bias.end(), scales.begin(), scales.end());
+  }
   const int64_t parts = b.chunks * c.chunk_steps * t.warps_k();
   Bytes bytes(static_cast<size_t>(ring_bytes(s, c)) + bias.size() * 4);
   for (int64_t i = 0; i < b.n * parts; ++i) {
     std::vector<uint32_t> words(static_cast<size_t>(t.warp_bytes(s) / 4));
     const int64_t first_n = i / parts * t.channels(), channel = i % parts * s.warp_channels();
     if (s.narrow())
-      pack_narrow(weights, s, t, first_n, channel, words.data());
+      pack_narrow(weights, s, t, scales, first_n, channel, words.data());
     else
-      pack_octet(weights, s, t, first_n, channel, reinterpret_cast<float*>(words.data()));
+      pack_octet(weights, s, t, scales, first_n, channel, reinterpret_cast<float*>(words.data()));
     std::memcpy(bytes.data() + i * t.warp_bytes(s), words.data(), static_cast<size_t>(t.warp_bytes(s)));
   }
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(s, c), bias.data(), bias.size() * 4);
@@ -353,7 +369,8 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
   const std::pair<const char*, int64_t> numbers[] = {
       {"TAPS", s.taps}, {"STRIDE", s.stride}, {"MT", t.mt}, {"NT", t.nt}, {"WARPS_N", t.warps_n}};
   for (const auto& [name, value] : numbers) phase.template_args.emplace_back(name, std::to_string(value));
-  if (!s.narrow() && is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
+  if (!s.narrow() && (is_narrow(stored) || s.rounds)) phase.template_args.emplace_back("Out", value_type(stored));
+  if (s.rounds) phase.template_args.emplace_back("ROUNDS", "true");
   phase.args = args_of(request.graph, request.rop, s, c);
   phase.rtasks = b.tiles * b.n;
   phase.work_bytes = t.work_bytes(s.residual);

@@ -46,9 +46,11 @@ struct SeparableConvArgs {  // in tables
   Divisor tiles, tiles_w, tiles_h;
 };
 
-// What one warp computes of a tile.
-template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
+// What one warp computes of a tile. ROUNDS: mid are whole numbers, as those of quantised models are, and the sums of each output channel
+// have a scale.
+template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, bool ROUNDS = false>
 struct SeparableTile {
+  static constexpr bool kRounds = ROUNDS;
   static constexpr int kWarpsK = Veu::kComputeThreads / kWarp / WARPS_N;
   static constexpr int kTeams = kWarpsK / 4;  // a box has four times 8 channels
   static constexpr int kChannels = 16 * MT, kTileH = NT * WARPS_N, kPixels = kSeparableTileW * kTileH;
@@ -135,7 +137,8 @@ struct SeparableTile {
   RK_INLINE void multiply(const float4 (&rows)[MT], const float2 (&mid)[NT], float low, float high) {
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
-      const uint32_t b[2] = {to_tf32(min_nan(max_nan(mid[j].x, low), high)), to_tf32(min_nan(max_nan(mid[j].y, low), high))};
+      const float2 v = ROUNDS ? float2{rintf(mid[j].x), rintf(mid[j].y)} : mid[j];
+      const uint32_t b[2] = {to_tf32(min_nan(max_nan(v.x, low), high)), to_tf32(min_nan(max_nan(v.y, low), high))};
 #pragma unroll
       for (int i = 0; i < MT; ++i) {
         const uint32_t a[4] = {bits_of(rows[i].x), bits_of(rows[i].y), bits_of(rows[i].z), bits_of(rows[i].w)};
@@ -278,7 +281,7 @@ struct SeparableResults {
   Out* out;
   const Out* residual;        // may be null
   int32_t residual_step = 0;  // elements from one row of the thread to the next
-  float4 bias;
+  float4 bias, scale;         // scale: of sums, with kRounds
   ClipArgs clip;
   int32_t rows;  // rows of the tile that exist, from the thread's first one on
   int32_t left;  // channels
@@ -303,6 +306,10 @@ struct SeparableResults {
     step = kPassRows * args.out_strides.h;
     rows = left > 0 && w < args.grid_w ? min(Tile::kTileH, args.grid_h - h) - row : 0;
     bias = load_bias4(task, args, n);
+    if constexpr (Tile::kRounds) {  // behind the biases of all blocks
+      const int padded = (args.channels + Tile::kChannels - 1) / Tile::kChannels * Tile::kChannels;
+      scale = load_weight4(task.address(args.epilogue.bias) + (padded + n));
+    }
     sums = computed_now((pixel() * Tile::kPitch + column()) * 4);
     const Pixel at = {image, h + row, w};
     out = values_at<Out>(task, args.out) + (offset_of(at, args.out_strides) + n * args.out_strides.channel);
@@ -354,10 +361,12 @@ struct SeparableResults {
     int32_t at = sums;
 #pragma unroll 1
     for (int pass = 0; pass < kPasses && pass * kPassRows < rows; ++pass, to += step) {
-      float4 v = bias, r = {0.0f, 0.0f, 0.0f, 0.0f};
+      float4 v = Tile::kRounds ? float4{0.0f, 0.0f, 0.0f, 0.0f} : bias, r = {0.0f, 0.0f, 0.0f, 0.0f};
       if (residual != nullptr) r = load_residual(work, residual_place(pass));
 #pragma unroll
       for (int k = 0; k < Tile::kWarpsK; ++k) v = add4(v, load_shared4(work, at + k * Tile::kPartBytes));
+      if constexpr (Tile::kRounds)
+        v = float4{fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
       at += kPassRows * kSeparableTileW * Tile::kPitch * 4;
       v = lean_finish4(clip, args.epilogue, v, r);
       store_channels4(to, args.out_strides.channel, vector, left, v);
@@ -381,9 +390,9 @@ RK_INLINE void separable_rtask(const Task<Veu>& task) {
   results.finish(args, work);
 }
 
-template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, class Out = float>
+template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, class Out = float, bool ROUNDS = false>
 RK_BODY void separable_conv(const Task<Veu>& task) {
-  separable_rtask<Veu, SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>, Out>(task);
+  separable_rtask<Veu, SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N, ROUNDS>, Out>(task);
 }
 
 }  // namespace rk

@@ -36,9 +36,9 @@
 
 namespace rk {
 
-template <class Veu, class In, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
-struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
-  using Base = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>;
+template <class Veu, class In, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, bool ROUNDS>
+struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N, ROUNDS> {
+  using Base = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N, ROUNDS>;
   static constexpr int kOctetBytes = MT * 512 + separable_filter_bytes(TAPS);  // weights of the 16 channels that a warp owns in a step
   static constexpr int kStepBytes = Base::kWarpsK * kOctetBytes;
   static constexpr bool kOneRow = NT == 1;
@@ -188,6 +188,10 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
 #pragma unroll
     for (int i = 0; i < MT; ++i) mma_pairs<In>(this->sum[i][row], rows[i], b);
   }
+  RK_INLINE static float mid_of(float sum, float scale, float bias) {
+    const float v = fmaf(sum, scale, bias);
+    return ROUNDS ? rintf(v) : v;
+  }
   RK_INLINE void multiply(const uint32_t (&rows)[MT][4], const float (&mid)[kPairs][2][4], float4 scale, float4 bias, uint32_t low,
                           uint32_t high) {
 #pragma unroll
@@ -196,8 +200,8 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
       for (int half = 0; half < (kOneRow ? 1 : 2); ++half) {
         const float* const m = mid[pair][0] + half * 2;
         const float* const n = mid[pair][1] + (kOneRow ? 2 : half * 2);
-        uint32_t b[2] = {pair_of<In>(fmaf(m[0], scale.x, bias.x), fmaf(m[1], scale.y, bias.y)),
-                         pair_of<In>(fmaf(n[0], scale.z, bias.z), fmaf(n[1], scale.w, bias.w))};
+        uint32_t b[2] = {pair_of<In>(mid_of(m[0], scale.x, bias.x), mid_of(m[1], scale.y, bias.y)),
+                         pair_of<In>(mid_of(n[0], scale.z, bias.z), mid_of(n[1], scale.w, bias.w))};
 #pragma unroll
         for (int octet = 0; octet < 2; ++octet) b[octet] = min_pairs<In>(max_pairs<In>(b[octet], low), high);
         multiply_row(rows, output_row(pair, half), b);
@@ -294,9 +298,9 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
   }
 };
 
-template <class Veu, class In, class Out, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
+template <class Veu, class In, class Out, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, bool ROUNDS = false>
 RK_BODY void separable_narrow(const Task<Veu>& task) {
-  using Tile = SeparableNarrowTile<Veu, In, TAPS, STRIDE, MT, NT, WARPS_N>;
+  using Tile = SeparableNarrowTile<Veu, In, TAPS, STRIDE, MT, NT, WARPS_N, ROUNDS>;
   separable_rtask<Veu, Tile, Out>(task);
 }
 

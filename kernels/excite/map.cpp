@@ -35,14 +35,14 @@ void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, i
 }
 
 float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to) {
-  const int exponent = narrow ? half_exponent(weights) : 0;
-  const float up = std::ldexp(1.0F, -exponent);
+  const float scale = narrow ? half_scale(weights) : 1;
+  const float up = 1 / scale;
   for (size_t i = 0; i < weights.size(); ++i) {
     const uint16_t half = narrow ? half_of(weights[i] * up) : uint16_t{0};
     const size_t bytes = static_cast<size_t>(weight_bytes_of(narrow));
     std::memcpy(to + i * bytes, narrow ? static_cast<const void*>(&half) : &weights[i], bytes);
   }
-  return std::ldexp(1.0F, exponent);
+  return scale;
 }
 
 bool takes_map(const Tensor& tensor, Precision precision) {

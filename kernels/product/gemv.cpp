@@ -154,11 +154,11 @@ float pack_column(std::span<const float> column, bool narrow, const std::vector<
     put_column(column.data(), places, to);
     return 1;
   }
-  const int exponent = half_exponent(column);
+  const float scale = half_scale(column);
   halves.resize(column.size());
-  halves_of(column.data(), std::ssize(column), std::ldexp(1.0F, -exponent), halves.data());
+  halves_of(column.data(), std::ssize(column), 1 / scale, halves.data());
   put_column(halves.data(), places, to);
-  return std::ldexp(1.0F, exponent);
+  return scale;
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {

@@ -122,9 +122,8 @@ Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const
     std::byte* const group = bytes.data() + n / tile.columns * group_bytes;
     const int64_t in_group = n % tile.columns, column_bytes = tile.packed_k() * 4;
     if (tile.narrow) {
-      const int exponent = half_exponent(weights);
-      info[0] = std::ldexp(1.0F, exponent);
-      halves_of(weights.data(), tile.k, std::ldexp(1.0F, -exponent), halves.data());
+      info[0] = half_scale(weights);
+      halves_of(weights.data(), tile.k, 1 / info[0], halves.data());
       put_column(halves, tile, in_group, group);
     } else {
       std::memcpy(group + in_group * column_bytes, weights.data(), weights.size_bytes());

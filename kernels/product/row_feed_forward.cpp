@@ -168,9 +168,9 @@ FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeigh
       if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];
       if (scale != nullptr) column[k] *= scale[k];
     }
-    const int exponent = half_exponent(column);
-    halves_of(column.data(), w.k, std::ldexp(1.0F, -exponent), made.halves.data() + i * made.padded);
-    made.infos[static_cast<size_t>(i)] = {std::ldexp(1.0F, exponent), static_cast<float>(shifted)};
+    const float scale_of_halves = half_scale(column);
+    halves_of(column.data(), w.k, 1 / scale_of_halves, made.halves.data() + i * made.padded);
+    made.infos[static_cast<size_t>(i)] = {scale_of_halves, static_cast<float>(shifted)};
   }
   return made;
 }

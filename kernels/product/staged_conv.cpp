@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compiler/ir/products.h"
 #include "compiler/support/error.h"
 #include "kernels/family.h"
 #include "kernels/half_columns.h"
@@ -53,13 +54,24 @@ bool residual_lies_as_results(const Grid& g, const Config& c) {
   return g.residual_strides[3] == g.out_strides[3] && (c.tile_h == 1 || g.residual_strides[2] == g.out_strides[2]);
 }
 
+// Whether the body rounds its results to whole numbers.
+bool rounds(const Config& c) { return c.whole == rk::kWholeResults && !c.has_second_phase(); }
+
+// The clamp of results; where the body rounds them, that of rounded numbers.
+ArgValue results_clip(const ROperator& rop, const Product& p, const Config& c) {
+  if (c.has_second_phase()) return clip_arg({}, p.residual_after_activation);
+  Epilogue epilogue = rop.epilogue;
+  if (rounds(c)) epilogue.activation = Activation::clip;
+  return clip_arg(epilogue, p.residual_after_activation);
+}
+
 // `wide`: whether the body multiplies by wgmma.
 rk::ResultsWay way_of(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, bool wide) {
   if (c.has_second_phase()) return groups_of(p, c).channels % 4 == 0 ? rk::kPlainWay : rk::kAnyWay;
   const int64_t channels = groups_of(p, c).channels;
   const bool vectors = vector_of(graph, p.out, p.out_strides, channels) > 0;
   const Activation activation = rop.epilogue.activation;
-  const bool clamps = activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+  const bool clamps = rounds(c) || activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
   if (clamps && vectors && !p.residual.valid()) return rk::kPlainWay;
   if (clamps && vectors && vector_of(graph, p.residual, p.residual_strides, channels) > 0 && !p.residual_after_activation &&
       residual_lies_as_results(grid_of(p), c))
@@ -81,9 +93,9 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   const bool whole = !c.has_second_phase();
   return {
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
-      {"scale", is_tf32(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
+      {"scale", has_scales(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
       {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c) + scale_bytes(p, c))},
-      {"clip", clip_arg(whole ? rop.epilogue : Epilogue{}, p.residual_after_activation)},
+      {"clip", results_clip(rop, p, c)},
       {"out_strides", array_arg(to_vector(whole ? g.out_strides : g.partial_strides))},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
       {"channels", arg(groups.channels)},
@@ -122,7 +134,9 @@ bool adds_narrow(const Graph& graph, const Product& p) {
 // The body's Math. `out`: the type that the body stores.
 std::string math_of(const Graph& graph, const Product& p, const Config& c, DType out) {
   const std::string in = value_type(graph.tensor(p.in).dtype);
-  if (adds_narrow(graph, p)) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
+  if (adds_narrow(graph, p) && c.whole == 0) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
+  if (c.whole != 0)
+    return fmt::format("rk::Narrow<{0}, {1}, {1}, {2}>", in, value_type(out), rounds(c) ? "rk::kWholeResults" : "rk::kWholeOperands");
   if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
@@ -226,7 +240,9 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
                   : c.splits > 1 ? fmt::format(", split {}", c.splits)
                                  : "",
                   c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "",
-                  keeps_rounded(request.rop) ? ", rounded" : "");
+                  keeps_rounded(request.rop) ? ", rounded"
+                  : c.whole != 0             ? ", whole"
+                                             : "");
   RKernel rkernel = one_phase(name, to_config(c), product_phase(request, p, c));
   if (c.has_second_phase()) {
     std::optional<Phase> second = c.normalized != 0 ? normalize_phase(request, p, c.splits) : sum_phase(request, p, c.splits, c.sum_rows);
@@ -252,6 +268,14 @@ Precision precision_of(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
   const bool fits = request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha) || is_proven(request.graph, p.in);
   return fits ? request.precision : Precision::tf32;
+}
+
+// Whole: whether operands, and results, are whole numbers, as those of quantised models are.
+int64_t whole_of(const Request& request, const Product& p, Precision precision) {
+  if (precision != Precision::fp16 || !p.narrow_in || request.graph.tensor(p.in).dtype != DType::f16) return rk::kNotWhole;
+  if (!holds_whole_numbers(request.graph, p.in)) return rk::kNotWhole;
+  const bool rounds = request.rop.epilogue.activation == Activation::rounded && !p.residual.valid();
+  return rounds ? rk::kWholeResults : rk::kWholeOperands;
 }
 
 constexpr int64_t kMostTilesToAdd = 3;
@@ -297,7 +321,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const ShapedVDevice& vdevice = request.vdevice;
-  if (!may_share_in_cluster(vdevice, p, c)) return;
+  if (c.whole != 0 || !may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;
@@ -346,6 +370,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
+  const bool is_plain = !sums && !moments && !normalized && !adds_narrow(request.graph, *p);
+  const int64_t whole = is_plain ? whole_of(request, *p, precision) : rk::kNotWhole;
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];
@@ -357,6 +383,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.sum_rows = normalized ? normalized_rows_of(vdevice, *p) : sum_rows_of(vdevice, *p);
     c.normalized = normalized ? 1 : 0;
     c.narrow = p->narrow_in ? 1 : 0;
+    c.whole = whole;
     c.sums = sums ? merged_for(*p, s) : 0;
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
     const bool deep_type = p->narrow_in || (precision == Precision::tf32 && s.only_deep() && s.pixels() % 64 == 0 && s.pixels() > 64);

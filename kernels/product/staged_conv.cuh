@@ -306,14 +306,14 @@ struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, Kind> {
 #endif
   }
 };
-template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
-struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, Kind> {
+template <class Veu, class In, class Out, class Added, int WHOLE, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
+struct StagedWay<Veu, Wide<Narrow<In, Out, Added, WHOLE>>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, Kind> {
   RK_INLINE static void run(const Task<Veu>& task) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    using Product = StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N, STAGE_STEPS>;
+    using Product = StagedDeepProduct<Veu, Narrow<In, Out, Added, WHOLE>, 16 * MT * WARPS_M, 8 * NT * WARPS_N, STAGE_STEPS>;
     staged_rtask<Veu, Product, typename Kind::template Results<Veu, Product>>(task);
 #else
-    staged_call<Veu, Rows<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, Kind>(task);
+    staged_call<Veu, Rows<Narrow<In, Out, Added, WHOLE>>, MT, NT, WARPS_M, WARPS_N, Kind>(task);
 #endif
   }
 };

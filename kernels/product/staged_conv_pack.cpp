@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/support/error.h"
 #include "kernels/narrow.h"
 #include "kernels/product/split_k_normalize.h"
@@ -61,24 +62,25 @@ uint32_t pair_of(const Config& c, float low, float high) { return narrow_pair(st
 //   tf32: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]};
 //   16 bits: [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ...;
 //   16 bits, narrow inputs: the same with the pairs {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ...
-// Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
-void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap,
-               std::byte* to) {
+// Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: of the group's channels.
+void pack_rows(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
+               int64_t tap, std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p, c);
   const int64_t channels = channels_of_box(p);
   for (int64_t row = 0; row < s.channels(); ++row) {
     const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + rk::dealt_channel(s.mt, m % s.mt, row % 16);
     const MergedRow weights(data, p, groups, group, n, tap);
+    const float per_scale = c.whole != 0 && n < groups.channels ? 1 / scale[n] : 1;
     for (int64_t k = 0; k < channels; k += 2) {
-      const uint32_t pair = pair_of(c, weights[box * channels + k], weights[box * channels + k + 1]);
+      const uint32_t pair = pair_of(c, weights[box * channels + k] * per_scale, weights[box * channels + k + 1] * per_scale);
       std::memcpy(to + rk::box_cell(row, k / 8) + k % 8 * 2, &pair, 4);
     }
   }
 }
 void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t step, std::byte* to) {
-  if (c.deep != 0 && c.narrow != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
+  if (c.deep != 0 && c.narrow != 0) return pack_rows(data, p, c, scale, group, first_n, box, step, to);
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p, c);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
@@ -100,7 +102,8 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
                 std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i) * 2, &half, 2);
               } else {
                 const int64_t k = first + (narrow ? 2 * t : t) + i / 2 * 8;
-                const uint32_t pair = pair_of(c, weights[k], weights[k + (narrow ? 1 : 4)]);
+                const float per_scale = c.whole != 0 && n < groups.channels ? 1 / scale[n] : 1;
+                const uint32_t pair = pair_of(c, weights[k] * per_scale, weights[k + (narrow ? 1 : 4)] * per_scale);
                 std::memcpy(to + (m * 128 + lane * 4 + i) * 4, &pair, 4);
               }
             }
@@ -136,7 +139,7 @@ int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p,
 
 }  // namespace
 
-int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
+int64_t scale_bytes(const Product& p, const Config& c) { return has_scales(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 
 int64_t bias_bytes(const Product& p, const Config& c) {
   return has_bias(p) && !c.has_second_phase() ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
@@ -170,7 +173,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Product p = product_for(graph, rop, c);
   if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> scales = is_tf32(c) ? scales_of(data, p) : std::vector<float>(), bias, sums;
+  std::vector<float> scales = has_scales(c) ? scales_of(data, p) : std::vector<float>(), bias, sums;
   const Groups groups = groups_of(p, c);
   const auto padded = [&](std::vector<float> values) {
     values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have
@@ -182,9 +185,11 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
   scales.resize(static_cast<size_t>(groups.count * groups.channels), 1.0F);
   pack_ring(data, p, c, scales, bytes.data());
-  for (float& scale : scales) scale *= 1 + rk::kTf32Share;
+  if (is_tf32(c) && !holds_whole_numbers(graph, p.in)) {
+    for (float& scale : scales) scale *= 1 + rk::kTf32Share;
+  }
   scales = padded(std::move(scales));
-  if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
+  if (has_scales(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
   return bytes;
 }

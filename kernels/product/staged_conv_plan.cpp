@@ -49,7 +49,8 @@ constexpr ConfigField<Config> kConfig[] = {{"precision", &Config::precision},
                                            {"normalized", &Config::normalized, true},
                                            {"parts", &Config::parts, true},
                                            {"moments", &Config::moments, true},
-                                           {"cluster", &Config::cluster, true}};
+                                           {"cluster", &Config::cluster, true},
+                                           {"whole", &Config::whole, true}};
 
 }  // namespace
 
@@ -60,6 +61,7 @@ Config config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig);
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
+bool has_scales(const Config& c) { return is_tf32(c) || c.whole != 0; }
 
 namespace {
 

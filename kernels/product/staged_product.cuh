@@ -8,6 +8,14 @@
 
 namespace rk {
 
+// A sum with its bias, before it is rounded to 16 bits. Whole numbers are rounded as such before: fp16 holds those up to 2048.
+template <class Of>
+RK_INLINE float staged_biased(float sum, float scale, float bias) {
+  if constexpr (!Of::kScales) return sum + bias;
+  const float v = fmaf(sum, scale, bias);
+  return Of::kRounds ? clip(rintf(v), -2048.0f, 2048.0f) : v;
+}
+
 // The product of one rTask, as one warp sees it.
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedProduct {
@@ -145,7 +153,7 @@ struct StagedProduct {
   // channels.
   static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels], int round) const {
+  RK_INLINE void store_rounded(char* sums, const float (&scale)[kLaneChannels], const float (&bias)[kLaneChannels], int round) const {
     const int pixel = warp_n() * 8 * NT - round * kRoundedPixels;
     const int first = (pixel + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
@@ -156,7 +164,8 @@ struct StagedProduct {
 #pragma unroll
         for (int i = 0; i < MT; ++i)
           store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels> + i * 4,
-                            pair_of<Value>(sum[i][j][e] + bias[2 * i], sum[i][j][e + 2] + bias[2 * i + 1]));
+                            pair_of<Value>(staged_biased<Of>(sum[i][j][e], scale[2 * i], bias[2 * i]),
+                                           staged_biased<Of>(sum[i][j][e + 2], scale[2 * i + 1], bias[2 * i + 1])));
       }
     }
   }
@@ -368,7 +377,7 @@ struct StagedDeepProduct {
   static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
   static_assert(kRoundedRounds == 1 || kGroupsN == 1);
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[2], int round) const {
+  RK_INLINE void store_rounded(char* sums, const float (&scale)[2], const float (&bias)[2], int round) const {
     constexpr int kRoundEights = kEights / kRoundedRounds;
     const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
@@ -376,8 +385,9 @@ struct StagedDeepProduct {
       if (kRoundedRounds > 1 && j / kRoundEights != round) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        store_shared_word(sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
-                          pair_of<Value>(sum[j][e] + bias[0], sum[j][e + 2] + bias[1]));
+        store_shared_word(
+            sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
+            pair_of<Value>(staged_biased<Of>(sum[j][e], scale[0], bias[0]), staged_biased<Of>(sum[j][e + 2], scale[1], bias[1])));
     }
   }
   // As StagedProduct::store.

@@ -147,7 +147,7 @@ struct StagedResults {
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
     for (int i = 0; i < (kAhead ? kOutputs : 0); ++i) {
-      const float4 v = clamp4(add4(sum_of(sums, pixel(i)), residual[i].floats()), low, high);
+      const float4 v = clamped4<Product::Of::kRounds>(add4(sum_of(sums, pixel(i)), residual[i].floats()), low, high);
       if (to[i] >= 0) store4(out + to[i], v);
     }
   }
@@ -174,7 +174,7 @@ struct StagedResults {
     for (int i = 0; i < kRoundOutputs; ++i) {
       const int p = round * Product::kRoundPixels + pixel(i);
       Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
-      if (to_pixel != nullptr) store4(to_pixel, clamp4(add4(sum_of(sums, p), residual[i].floats()), low, high));
+      if (to_pixel != nullptr) store4(to_pixel, clamped4<Product::Of::kRounds>(add4(sum_of(sums, p), residual[i].floats()), low, high));
     }
     if (round + 1 < kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
   }
@@ -244,8 +244,9 @@ struct StagedRoundedResults {
   static_assert(Product::kRoundedPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
 
-  float bias[Product::kLaneChannels];  // of the channels of the lane's sums
-  float4 residual[kOutputs];           // 8 values each
+  float bias[Product::kLaneChannels];   // of the channels of the lane's sums
+  float scale[Product::kLaneChannels];  // where sums have scales
+  float4 residual[kOutputs];            // 8 values each
   float low, high;
   Value* out;
   int to[kOutputs];   // -1: there is no such pixel; from share on, since beside the sums there are no registers for it
@@ -265,6 +266,10 @@ struct StagedRoundedResults {
 #pragma unroll
     for (int i = 0; i < Product::kLaneChannels; ++i)
       bias[i] = args.epilogue.bias.base == kNullBase ? 0.0f : load_weight1(task.address(args.epilogue.bias) + padded + i);
+    if constexpr (Product::Of::kScales) {
+#pragma unroll
+      for (int i = 0; i < Product::kLaneChannels; ++i) scale[i] = load_weight1(task.address(args.scale) + padded + i);
+    }
     left = args.channels - n;
     channel = static_cast<int>(tile.group) * args.channels + n;
     const PixelStrides strides = args.out_strides;
@@ -285,7 +290,7 @@ struct StagedRoundedResults {
   RK_INLINE void meanwhile() const {}
   // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
   RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
-    product.template store_rounded<Value>(work, bias, round);
+    product.template store_rounded<Value>(work, scale, bias, round);
     staged_offsets<kPixelThreads>(to, args, tile, pixel(0, round), left);
 #pragma unroll
     for (float4& r : residual) r = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -157,6 +157,10 @@ RK_FUNCTION T clip(T x, T low, T high) {  // low > high gives high
   return min_of(max_of(x, low), high);
 }
 template <class T>
+RK_FUNCTION T rounded(T x, T low, T high) {  // to nearest, ties to even: what is stored of a quantised number, without its zero point
+  return clip(rint(x), low, high);
+}
+template <class T>
 RK_FUNCTION T sign_of(T x) {
   if (x != x) return x;
   return static_cast<T>((x > T{0}) - (x < T{0}));
@@ -279,7 +283,8 @@ RK_FUNCTION T right_shift(T x, T y) {  // of a negative number ones come in
   ROW(bit_xor, 2, (), wholes, same, rare, 40, ("BitwiseXor", {18}), x ^ y)                                                         \
   ROW(bit_not, 1, (), wholes, same, rare, 40, ("BitwiseNot", {18}), ~x)                                                            \
   ROW(shift_left, 2, (), wholes, same, rare, 40, (), left_shift(x, y))                                                             \
-  ROW(shift_right, 2, (), wholes, same, rare, 40, (), right_shift(x, y))
+  ROW(shift_right, 2, (), wholes, same, rare, 40, (), right_shift(x, y))                                                           \
+  ROW(rounded, 1, ("min", 0.0F, "max", 0.0F), reals, same, wide, 14, (), rounded(x, y, z))
 // clang-format on
 
 namespace rk::functions {

@@ -49,4 +49,8 @@ RK_NUMBER Int dealt_channel(Int tiles, Int tile, Int row) {
   return (row % 8 * tiles + tile) * 2 + row / 8;
 }
 
+// Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
+// are rounded to whole numbers, too.
+enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults };  // in tables
+
 }  // namespace rk

@@ -187,7 +187,7 @@ std::vector<float> scales_of(const float* data, const Product& p) {
       const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
       for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
     }
-    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
+    scales.push_back(half_scale(weights));
   }
   return scales;
 }

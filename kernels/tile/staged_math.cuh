@@ -14,8 +14,8 @@ namespace rk {
 struct Fp16 {};  // in tables
 struct Bf16 {};  // in tables
 // In and Out are the types in memory: at least one of them is Half or Bfloat, the other the same or float. Added is that of a residual:
-// Out, or In where Out is float.
-template <class In, class Out, class Added = Out>
+// Out, or In where Out is float. WHOLE: see Whole.
+template <class In, class Out, class Added = Out, int WHOLE = kNotWhole>
 struct Narrow {};  // in tables
 
 template <class Math>
@@ -25,6 +25,7 @@ struct StagedMath {
   static constexpr StagedUnits kOf = kStaged16Bits;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = false;  // the sums
+  static constexpr bool kRounds = false;  // the results, to whole numbers
   static constexpr bool kRows = false;    // weights lie by rows
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
@@ -57,6 +58,7 @@ struct StagedMath<Tf32> {
   static constexpr StagedUnits kOf = kStagedTf32;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = true;
+  static constexpr bool kRounds = false;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
     const float2 low = floats_of_halves(words[0]), high = floats_of_halves(words[1]);
     a[0] = bits_of(low.x), a[1] = bits_of(low.y), a[2] = bits_of(high.x), a[3] = bits_of(high.y);
@@ -73,14 +75,15 @@ struct StagedMath<Narrow<float, Out_>> : StagedMath<std::conditional_t<std::is_s
   using Out = Out_;
   using Added = Out_;
 };
-template <class In, class Out_, class Added_>
-struct StagedMath<Narrow<In, Out_, Added_>> {
+template <class In, class Out_, class Added_, int WHOLE>
+struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> {
   using Out = Out_;
   using Added = Added_;
   static constexpr bool kRows = false;
   static constexpr StagedUnits kOf = kStagedNarrow;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
-  static constexpr bool kScales = false;
+  static constexpr bool kScales = WHOLE != kNotWhole;
+  static constexpr bool kRounds = WHOLE == kWholeResults;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = words[i];

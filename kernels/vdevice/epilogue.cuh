@@ -38,6 +38,8 @@ RK_INLINE float clip(float x, float low, float high) {
   const float t = x < low ? low : x;
   return t > high ? high : t;
 }
+// The number of steps in x, which is quantised with zero point 0.
+RK_INLINE float rounded(float x, float low, float high) { return clip(rintf(x), low, high); }
 
 // erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
 // branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
@@ -116,6 +118,7 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
     case kSilu: return silu(x);
     case kGelu: return gelu(x);
     case kGeluTanh: return gelu_tanh(x);
+    case kRounded: return rounded(x, a, b);
     default: return x;
   }
 }
@@ -133,6 +136,13 @@ struct EpilogueArgs {           // in tables
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
   return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
           min_nan(max_nan(v.w, low), high)};
+}
+
+// The same of whole numbers: with ROUNDS v is rounded to the nearest one, ties to even.
+template <bool ROUNDS>
+RK_INLINE float4 clamped4(const float4& v, float low, float high) {
+  if constexpr (ROUNDS) return clamp4({rintf(v.x), rintf(v.y), rintf(v.z), rintf(v.w)}, low, high);
+  return clamp4(v, low, high);
 }
 
 // The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).

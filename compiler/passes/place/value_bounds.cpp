@@ -121,6 +121,11 @@ void activate(Bound& bound, Activation activation, double a, double b) {
       bound.magnitude = std::min(std::max(a, b), std::max({bound.magnitude, std::isfinite(a) ? a : 0, std::isfinite(b) ? b : 0}));
       for (const double end : {a, b}) limit_terms(bound, end > 0 ? end : kUnbounded);
       break;
+    case Activation::rounded:  // whole numbers: nothing of them is small
+      bound.length = kUnbounded;
+      bound.magnitude = std::max(std::abs(a), std::abs(b));
+      bound.terms = bound.row_terms = bound.assumed_terms = bound.magnitude;
+      break;
   }
 }
 // `by_columns`: the weights lie as [K, M].

@@ -1,0 +1,224 @@
+#include "compiler/passes/tidy/scale_products.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+class ProductScaler {
+ public:
+  explicit ProductScaler(Graph graph)
+      : graph_(std::move(graph)), uses_(uses_of(graph_)), scaled_(graph_.tensors.size()), replacements_(graph_) {}
+
+  Graph run() {
+    const std::vector<ROperator> rops = std::move(graph_.rops);
+    graph_.rops.clear();
+    before_ = &rops;
+    for (ROperator rop : rops) {
+      for (TensorId& id : rop.inputs) id = replacements_.resolve(id);
+      if (rop.outputs.size() == 1) {
+        if (scale_product(rop) || is_rounded_already(rop)) continue;
+        follow(rop);
+        requantise(rop);
+      }
+      graph_.rops.push_back(std::move(rop));
+    }
+    return remove_dead(replacements_.apply(std::move(graph_)));
+  }
+
+ private:
+  // The tensor is `whole`, of whole numbers, times `scale`.
+  struct Scaled {
+    TensorId whole;
+    double scale = 1;
+    float low = 0, high = 0;  // of the whole numbers
+  };
+
+  const Scaled* scaled(TensorId id) const {
+    return id.valid() && id.index() < scaled_.size() && scaled_[id.index()].whole.valid() ? &scaled_[id.index()] : nullptr;
+  }
+  bool is_f32(TensorId id) const { return graph_.tensor(id).dtype == DType::f32; }
+
+  // Of the graph as it was.
+  const ROperator* maker(TensorId id) const {
+    const ROperatorId producer = id.valid() && id.index() < uses_.producer.size() ? uses_.producer[id.index()] : ROperatorId();
+    return producer.valid() ? &(*before_)[producer.index()] : nullptr;
+  }
+  const ROperator* maker_for_one(TensorId id) const {
+    const bool for_one = id.valid() && id.index() < uses_.producer.size() && uses_.maker_for_one(id).valid();
+    return for_one ? maker(id) : nullptr;
+  }
+
+  // A scale that may be multiplied with others without becoming too small or too large.
+  static bool is_usual(float scale) { return std::isfinite(scale) && scale > 0x1p-60F && scale < 0x1p60F; }
+
+  // Notes what quantised tensors are made of.
+  void follow(const ROperator& rop) {
+    const TensorId out = rop.outputs[0];
+    if (!is_f32(out)) return;
+    if (const ElementwiseStep* const step = single_step(rop)) {
+      if (step->op == ElementwiseOp::rounded) {
+        scaled_[out.index()] = {out, 1, step->a, step->b};
+      } else if (step->op == ElementwiseOp::mul && rop.inputs.size() == 2) {
+        for (size_t i = 0; i < 2; ++i) {
+          const Scaled* const from = scaled(rop.inputs[i]);
+          const std::optional<float> scale = scalar_value(graph_, rop.inputs[1 - i]);
+          const bool same_shape = from && graph_.tensor(rop.inputs[i]).shape == graph_.tensor(out).shape;
+          if (same_shape && scale && is_usual(*scale)) scaled_[out.index()] = {from->whole, from->scale * *scale, from->low, from->high};
+        }
+      }
+      return;
+    }
+    follow_move(rop);
+  }
+
+  void follow_move(const ROperator& rop) {
+    const auto* const pool = std::get_if<Pool>(&rop.attrs);
+    const bool is_concat = std::holds_alternative<Concat>(rop.attrs);
+    const bool moves = std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
+                       std::holds_alternative<Slice>(rop.attrs) || is_concat || (pool && pool->kind == PoolKind::max);
+    if (!moves || !scaled(rop.inputs[0])) return;
+    ROperator made = rop;
+    Scaled result = *scaled(rop.inputs[0]);
+    for (size_t i = 0; i < (is_concat ? rop.inputs.size() : 1); ++i) {
+      const Scaled* const from = scaled(rop.inputs[i]);
+      if (!from || from->scale != result.scale) return;
+      made.inputs[i] = from->whole;
+      result.low = std::min(result.low, from->low);
+      result.high = std::max(result.high, from->high);
+    }
+    const TensorId out = rop.outputs[0];
+    if (made.inputs == rop.inputs) {  // whole numbers themselves
+      result.whole = out;
+      scaled_[out.index()] = result;
+      return;
+    }
+    made.name += ".whole";
+    made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
+    result.whole = made.outputs[0];
+    scaled_[out.index()] = result;
+    graph_.rops.push_back(std::move(made));
+  }
+
+  // Whether it was a product of quantised numbers, which is in the graph now.
+  bool scale_product(const ROperator& rop) {
+    const auto* const matmul = std::get_if<MatMul>(&rop.attrs);
+    const bool is_conv = std::holds_alternative<Conv>(rop.attrs);
+    if ((!matmul && !is_conv) || !is_f32(rop.outputs[0]) || rop.epilogue.activation != Activation::none) return false;
+    const Scaled *a = scaled(rop.inputs[0]), *b = scaled(rop.inputs[1]);
+    const bool has_scale = (a && a->whole != rop.inputs[0]) || (b && b->whole != rop.inputs[1]);
+    if (!has_scale) return false;
+    ROperator made = rop;
+    if (a && !b && is_f32_constant(graph_, rop.inputs[1])) {
+      made.inputs[0] = a->whole;
+      made.inputs[1] = scaled_weights(rop, a->scale);
+      graph_.rops.push_back(std::move(made));
+      return true;
+    }
+    const bool has_bias = rop.inputs.size() > 2 && rop.inputs[2].valid();
+    if (!a || !b || has_bias || (matmul && matmul->alpha != 1)) return false;
+    made.inputs = {a->whole, b->whole};
+    const TensorId out = rop.outputs[0];
+    const auto scale = static_cast<float>(a->scale * b->scale);
+    made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
+    made.name += ".whole";
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {scale});
+    ROperator product = make_elementwise(rop.name, {{ElementwiseOp::mul, {0, 1}}}, {made.outputs[0], factor}, out);
+    product.origin = rop.origin;
+    graph_.rops.push_back(std::move(made));
+    graph_.rops.push_back(std::move(product));
+    return true;
+  }
+
+  TensorId scaled_weights(const ROperator& rop, double scale) {
+    const Tensor weights = graph_.tensor(rop.inputs[1]);
+    const int64_t rows = weights.shape.empty() ? 1 : weights.shape[0];
+    return add_scaled(graph_, rop.name + ".scaled_weight", weights,
+                      std::vector<float>(static_cast<size_t>(rows), static_cast<float>(scale)),
+                      /*by_columns=*/false);
+  }
+
+  bool is_product(TensorId id) const {
+    const ROperator* const from = maker_for_one(id);
+    if (!from) return false;
+    if (std::holds_alternative<Conv>(from->attrs) || std::holds_alternative<MatMul>(from->attrs)) return true;
+    const ElementwiseStep* const step = single_step(*from);
+    if (step && step->op == ElementwiseOp::add && from->inputs.size() == 2) {
+      for (size_t i = 0; i < 2; ++i) {
+        if (is_f32_constant(graph_, from->inputs[i]) && is_product(from->inputs[1 - i])) return true;
+      }
+    }
+    const bool moves = std::holds_alternative<Reshape>(from->attrs) || std::holds_alternative<Transpose>(from->attrs);
+    return moves && is_product(from->inputs[0]);
+  }
+
+  // Whether it rounds what was divided by the scale that whole numbers were multiplied with: these are the result.
+  bool is_rounded_already(const ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || step->op != ElementwiseOp::rounded || uses_.is_output[rop.outputs[0].index()]) return false;
+    const ROperator* const quotient = maker(rop.inputs[0]);
+    const ElementwiseStep* const division = quotient ? single_step(*quotient) : nullptr;
+    if (!division || division->op != ElementwiseOp::div || quotient->inputs.size() != 2) return false;
+    const TensorId x = replacements_.resolve(quotient->inputs[0]);
+    const Scaled* const from = scaled(x);
+    const std::optional<float> scale = scalar_value(graph_, quotient->inputs[1]);
+    if (!from || !scale || static_cast<float>(from->scale) != *scale || from->low < step->a || from->high > step->b) return false;
+    if (graph_.tensor(x).shape != graph_.tensor(rop.outputs[0]).shape) return false;
+    scaled_[rop.outputs[0].index()] = {from->whole, 1, from->low, from->high};
+    replacements_.replace(rop.outputs[0], from->whole);
+    return true;
+  }
+
+  // `rop` may round what was divided by a scale. Takes a relu or clip in front of the division into the bounds, and makes the division of
+  // a product a multiplication.
+  void requantise(ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || step->op != ElementwiseOp::rounded) return;
+    const ROperator* const quotient = maker_for_one(rop.inputs[0]);
+    const ElementwiseStep* const division = quotient ? single_step(*quotient) : nullptr;
+    if (!division || division->op != ElementwiseOp::div || quotient->inputs.size() != 2) return;
+    const std::optional<float> scale = scalar_value(graph_, quotient->inputs[1]);
+    if (!scale || !is_usual(*scale)) return;
+    TensorId x = quotient->inputs[0];
+    if (graph_.tensor(x).shape != graph_.tensor(rop.outputs[0]).shape) return;
+    float low = step->a, high = step->b;
+    const ROperator* const limits = maker_for_one(x);
+    const ElementwiseStep* const limit = limits ? single_step(*limits) : nullptr;
+    if (limit && (limit->op == ElementwiseOp::relu || limit->op == ElementwiseOp::clip)) {
+      const bool clips = limit->op == ElementwiseOp::clip;
+      const float least = clips ? limit->a : 0, most = clips ? limit->b : std::numeric_limits<float>::infinity();
+      if (least <= most) {
+        low = std::clamp(std::rint(least / *scale), low, high);
+        high = std::clamp(std::rint(most / *scale), low, high);
+        x = limits->inputs[0];
+      }
+    }
+    const bool of_product = is_product(x);
+    if (x == quotient->inputs[0] && !of_product) return;
+    const float number = of_product ? 1 / *scale : *scale;
+    const TensorId made = add_like(graph_, x, graph_.tensor(rop.outputs[0]).name + ".steps", graph_.tensor(x).shape);
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {number});
+    ROperator in_steps =
+        make_elementwise(rop.name + ".steps", {{of_product ? ElementwiseOp::mul : ElementwiseOp::div, {0, 1}}}, {x, factor}, made);
+    in_steps.origin = quotient->origin;
+    graph_.rops.push_back(std::move(in_steps));
+    rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+    rop.inputs = {made};
+  }
+
+  Graph graph_;
+  Uses uses_;                                       // of the graph as it was
+  const std::vector<ROperator>* before_ = nullptr;  // its rOperators
+  std::vector<Scaled> scaled_;                      // by tensor
+  Replacements replacements_;
+};
+
+}  // namespace
+
+Graph scale_products(Graph graph) { return ProductScaler(std::move(graph)).run(); }
+
+}  // namespace tamp::passes
