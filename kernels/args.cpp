@@ -91,13 +91,22 @@ ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual
 
 ArgValue epilogue_arg(const Epilogue& epilogue, ArgValue bias, ArgValue residual, const std::vector<int64_t>& residual_strides,
                       bool after) {
-  return struct_arg({{"bias", std::move(bias)},
-                     {"residual", std::move(residual)},
-                     {"residual_strides", array_arg(residual_strides, 4)},
-                     {"activation", activation_arg(epilogue.activation)},
-                     {"residual_after_activation", arg(int64_t{after})},
-                     {"a", float_arg(epilogue.a)},
-                     {"b", float_arg(epilogue.b)}});
+  std::vector<Arg> fields = {{"bias", std::move(bias)},
+                             {"residual", std::move(residual)},
+                             {"residual_strides", array_arg(residual_strides, 4)},
+                             {"activation", activation_arg(epilogue.activation)},
+                             {"residual_after_activation", arg(int64_t{after})},
+                             {"a", float_arg(epilogue.a)},
+                             {"b", float_arg(epilogue.b)}};
+  if (const std::optional<ScaledSum>& sum = epilogue.sum) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    fields.push_back({"sum", struct_arg({{"kind", enumerator_arg(sum->rounds ? 2 : 1, {"kNoSum", "kScaled", "kScaledRounded"})},
+                                         {"scale", float_arg(sum->scale)},
+                                         {"residual_scale", float_arg(sum->residual_scale)},
+                                         {"low", float_arg(sum->rounds ? sum->low : -kInfinity)},
+                                         {"high", float_arg(sum->rounds ? sum->high : kInfinity)}})});
+  }
+  return struct_arg(std::move(fields));
 }
 
 bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }

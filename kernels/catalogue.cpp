@@ -99,7 +99,7 @@ std::vector<RKernel> candidates(const Request& request) {
 std::optional<Estimate> estimate(const Request& request) {
   std::optional<Estimate> least;
   for (const Family& row : families()) {
-    if (row.estimate == nullptr) continue;
+    if (row.estimate == nullptr || (request.rop.epilogue.sum && !row.takes_sums)) continue;
     const std::optional<Estimate> own = row.estimate(request);
     if (own && (!least || own->us < least->us)) least = own;
   }

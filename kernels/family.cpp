@@ -17,6 +17,7 @@ std::vector<RKernel> candidates_of(const Family& family, const Request& request)
     const auto type_of = [&](TensorId id) { return request.graph.tensor(id).dtype; };
     if (family.narrowed == Narrowed::refuses || type_of(request.rop.inputs[0]) != type_of(request.rop.outputs[0])) return {};
   }
+  if (request.rop.epilogue.sum && !family.takes_sums) return {};
   std::vector<RKernel> rkernels = family.candidates(request);
   for (RKernel& rkernel : rkernels) rkernel.family = family.name;
   return rkernels;

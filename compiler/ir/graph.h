@@ -14,6 +14,15 @@ namespace tamp {
 
 using ROperatorId = StrongId<struct ROperatorTag>;
 
+// What follows an epilogue's activation in quantised networks: y * scale + residual * residual_scale, and that rounded to whole numbers
+// between low and high. So the sum of two quantised tensors is quantised in the product that makes one of them.
+struct ScaledSum {
+  float scale = 1, residual_scale = 0;  // no residual: nothing is added
+  bool rounds = false;
+  float low = 0, high = 0;
+  bool operator==(const ScaledSum&) const = default;
+};
+
 // See ops.h, Activation. `bias` is a constant of extent M along the channel (Conv: dim 1, MatMul: last dim) or none.
 // `residual` has the output's shape or none.
 struct Epilogue {
@@ -22,6 +31,7 @@ struct Epilogue {
   Activation activation = Activation::none;
   float a = 0, b = 0;  // the activation's attributes (clip, rounded: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta)
   bool residual_after_activation = false;
+  std::optional<ScaledSum> sum{};  // takes the residual behind the activation, instead of adding it
 };
 
 struct ROperator {

@@ -173,6 +173,14 @@ std::string epilogue_text(const Epilogue& epilogue, const std::vector<std::strin
     out("b", epilogue.b);
   }
   out("residual_after_activation", epilogue.residual_after_activation, false);
+  if (epilogue.sum) {
+    out("scale", epilogue.sum->scale);
+    out("residual_scale", epilogue.sum->residual_scale);
+    if (epilogue.sum->rounds) {
+      out("low", epilogue.sum->low);
+      out("high", epilogue.sum->high);
+    }
+  }
   return out.text().empty() ? "" : " epilogue{" + out.text() + "}";
 }
 

@@ -59,6 +59,7 @@ namespace {
 
 // Whether its result are whole numbers; `whole` says of an operand whether it holds such.
 bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId)>& whole) {
+  if (rop.epilogue.sum) return rop.epilogue.sum->rounds;
   if (rop.epilogue.activation == Activation::rounded) return !rop.epilogue.residual_after_activation || !rop.epilogue.residual.valid();
   if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) {
     const ElementwiseOp last = chain->steps.back().op;

@@ -42,7 +42,7 @@ double activate(const ActivationCall& call, double x) {
 
 Value apply_epilogue(const Call& call, Value value) {
   const Epilogue& epilogue = call.rop.epilogue;
-  if (!epilogue.bias.valid() && !epilogue.residual.valid() && epilogue.activation == Activation::none) return value;
+  if (!epilogue.bias.valid() && !epilogue.residual.valid() && epilogue.activation == Activation::none && !epilogue.sum) return value;
 
   const Numbers<double> x(value);
   std::vector<double> y(x.data(), x.data() + element_count(value.shape));
@@ -54,6 +54,17 @@ Value apply_epilogue(const Call& call, Value value) {
     const ActivationCall activation{epilogue.activation, epilogue.a, epilogue.b};
     for (double& element : y) element = activate(activation, element);
   };
+  if (epilogue.sum) {
+    activate_all();
+    const ScaledSum& sum = *epilogue.sum;
+    for (double& element : y) element *= sum.scale;
+    if (epilogue.residual.valid()) {
+      const Numbers<double> residual(call.value_of(epilogue.residual));
+      for (size_t i = 0; i < y.size(); ++i) y[i] += residual[static_cast<int64_t>(i)] * sum.residual_scale;
+    }
+    for (double& element : y) element = sum.rounds ? rounded<double>(element, sum.low, sum.high) : element;
+    return output_from(call, y);
+  }
   if (epilogue.residual_after_activation) activate_all();
   if (epilogue.residual.valid()) {
     const Numbers<double> residual(call.value_of(epilogue.residual));

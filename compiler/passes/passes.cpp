@@ -7,6 +7,7 @@
 #include "compiler/passes/fuse/fuse_epilogue.h"
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/passes/fuse/fuse_rows.h"
+#include "compiler/passes/fuse/fuse_sums.h"
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
@@ -113,6 +114,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"pool_by_sums", with(pool_by_sums, estimator, graph_estimator)},     // behind both
       {"fuse_maps", fuse(FusionTime::maps)},  // behind both: a normalisation may be part of what reads it; and behind pool_by_sums, which
                                               // looks for plain convolutions
+      {"fuse_sums", with(fuse_sums, graph_estimator)},  // behind all that looks for products or chains
 
       // place: last. Tensors keep their numbers and places from here on.
       {"mark_ends", mark_ends},  // behind all that makes tensors, and before views are places only

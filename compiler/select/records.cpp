@@ -143,6 +143,7 @@ std::string signature(const Graph& graph, const ROperator& rop) {
   if (e.bias.valid()) text += " bias";
   if (e.residual.valid()) text += fmt::format(" residual {}{}", type(e.residual), e.residual_after_activation ? " last" : "");
   if (e.activation != Activation::none) text += fmt::format(" {}({}, {})", name_of(e.activation), e.a, e.b);
+  if (e.sum) text += e.sum->rounds ? " scaled, rounded" : " scaled";
   return text + " -> " + types(rop.outputs);
 }
 

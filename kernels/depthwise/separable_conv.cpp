@@ -464,6 +464,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-Family separable_conv() { return {"separable_conv", list_candidates, pack, accesses, estimate_unplaced}; }
+Family separable_conv() {
+  return {"separable_conv", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true};
+}
 
 }  // namespace tamp::kernels

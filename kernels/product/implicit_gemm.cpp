@@ -333,6 +333,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-Family implicit_gemm() { return {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced}; }
+Family implicit_gemm() {
+  return {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true};
+}
 
 }  // namespace tamp::kernels

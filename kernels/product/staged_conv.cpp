@@ -55,13 +55,13 @@ bool residual_lies_as_results(const Grid& g, const Config& c) {
 }
 
 // Whether the body rounds its results to whole numbers.
-bool rounds(const Config& c) { return c.whole == rk::kWholeResults && !c.has_second_phase(); }
+bool rounds(const Config& c) { return c.whole >= rk::kWholeResults && !c.has_second_phase(); }
 
 // The clamp of results; where the body rounds them, that of rounded numbers.
 ArgValue results_clip(const ROperator& rop, const Product& p, const Config& c) {
   if (c.has_second_phase()) return clip_arg({}, p.residual_after_activation);
   Epilogue epilogue = rop.epilogue;
-  if (rounds(c)) epilogue.activation = Activation::clip;
+  if (rounds(c)) epilogue.activation = Activation::clip, epilogue.sum.reset();  // the body knows
   return clip_arg(epilogue, p.residual_after_activation);
 }
 
@@ -136,7 +136,10 @@ std::string math_of(const Graph& graph, const Product& p, const Config& c, DType
   const std::string in = value_type(graph.tensor(p.in).dtype);
   if (adds_narrow(graph, p) && c.whole == 0) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
   if (c.whole != 0)
-    return fmt::format("rk::Narrow<{0}, {1}, {1}, {2}>", in, value_type(out), rounds(c) ? "rk::kWholeResults" : "rk::kWholeOperands");
+    return fmt::format("rk::Narrow<{0}, {1}, {1}, {2}>", in, value_type(out),
+                       !rounds(c)                  ? "rk::kWholeOperands"
+                       : c.whole == rk::kWholeSums ? "rk::kWholeSums"
+                                                   : "rk::kWholeResults");
   if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
@@ -274,8 +277,10 @@ Precision precision_of(const Request& request, const Product& p) {
 int64_t whole_of(const Request& request, const Product& p, Precision precision) {
   if (precision != Precision::fp16 || !p.narrow_in || request.graph.tensor(p.in).dtype != DType::f16) return rk::kNotWhole;
   if (!holds_whole_numbers(request.graph, p.in)) return rk::kNotWhole;
-  const bool rounds = request.rop.epilogue.activation == Activation::rounded && !p.residual.valid();
-  return rounds ? rk::kWholeResults : rk::kWholeOperands;
+  const Epilogue& epilogue = request.rop.epilogue;
+  if (epilogue.activation != Activation::rounded) return rk::kWholeOperands;
+  if (epilogue.sum) return epilogue.sum->rounds && p.residual.valid() && p.narrow_out ? rk::kWholeSums : rk::kWholeOperands;
+  return p.residual.valid() ? rk::kWholeOperands : rk::kWholeResults;
 }
 
 constexpr int64_t kMostTilesToAdd = 3;
@@ -529,6 +534,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-Family staged_conv() { return {"staged_conv", list_candidates, pack, accesses, estimate_unplaced}; }
+Family staged_conv() {
+  return {"staged_conv", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true};
+}
 
 }  // namespace tamp::kernels

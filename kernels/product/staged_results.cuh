@@ -57,6 +57,15 @@ struct NoNorm {
   static constexpr bool kNormalizes = false;
 };
 
+// The result of a sum with its bias, where its activation is a clamp. r: the residual, or zeros.
+template <class Of>
+RK_INLINE float4 staged_result(const SumArgs& sum, const float4& v, const float4& r, float low, float high) {
+  if constexpr (!Of::kSums) return clamped4<Of::kRounds>(add4(v, r), low, high);
+  const float4 y = clamped4<true>(v, low, high);
+  const float s = sum.scale, t = sum.residual_scale;
+  return clamped4<true>({fmaf(r.x, t, y.x * s), fmaf(r.y, t, y.y * s), fmaf(r.z, t, y.z * s), fmaf(r.w, t, y.w * s)}, sum.low, sum.high);
+}
+
 // The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. What can be known before the inputs have arrived is
 // computed before; residuals are on their way while the product is computed. Instructions that run once are dear (an SM fetches them at 2
 // to 3 bytes a cycle), so nothing is asked per output that can be asked once: nearly all results are a clamp and are stored in 16 bytes,
@@ -134,6 +143,10 @@ struct StagedResults {
     if constexpr (!Product::Of::kScales) return add4(v, bias);
     return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
   }
+  // `v`: a sum with its bias.
+  RK_INLINE float4 result_of(const StagedConvArgs& args, const float4& v, const float4& r) const {
+    return staged_result<typename Product::Of>(args.epilogue.sum, v, r, low, high);
+  }
   // Stores the results of a round, whose sums are in shared memory.
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
     if constexpr (Product::kWide) {
@@ -147,7 +160,7 @@ struct StagedResults {
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
     for (int i = 0; i < (kAhead ? kOutputs : 0); ++i) {
-      const float4 v = clamped4<Product::Of::kRounds>(add4(sum_of(sums, pixel(i)), residual[i].floats()), low, high);
+      const float4 v = result_of(args, sum_of(sums, pixel(i)), residual[i].floats());
       if (to[i] >= 0) store4(out + to[i], v);
     }
   }
@@ -174,7 +187,7 @@ struct StagedResults {
     for (int i = 0; i < kRoundOutputs; ++i) {
       const int p = round * Product::kRoundPixels + pixel(i);
       Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
-      if (to_pixel != nullptr) store4(to_pixel, clamped4<Product::Of::kRounds>(add4(sum_of(sums, p), residual[i].floats()), low, high));
+      if (to_pixel != nullptr) store4(to_pixel, result_of(args, sum_of(sums, p), residual[i].floats()));
     }
     if (round + 1 < kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
   }
@@ -327,6 +340,12 @@ struct StagedRoundedResults {
       if (to[i] < 0) continue;
       const float4 v = sums_of(sums, pixel(i, 0));
       float4 a = half_of(v, 0), b = half_of(v, 1);
+      if constexpr (Product::Of::kSums) {
+        a = staged_result<typename Product::Of>(args.epilogue.sum, a, half_of(residual[i], 0), low, high);
+        b = staged_result<typename Product::Of>(args.epilogue.sum, b, half_of(residual[i], 1), low, high);
+        store8(out + to[i], a, b);
+        continue;
+      }
       if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
       store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
     }

@@ -50,7 +50,7 @@ RK_NUMBER Int dealt_channel(Int tiles, Int tile, Int row) {
 }
 
 // Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
-// are rounded to whole numbers, too.
-enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults };  // in tables
+// are rounded to whole numbers, too. kWholeSums: the same, and then scaled, added to a residual and rounded once more (SumArgs).
+enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums };  // in tables
 
 }  // namespace rk

@@ -72,7 +72,7 @@ ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, 
 ArgValue clip_arg(const Epilogue& e, bool residual_after) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const bool clips = e.activation == Activation::clip,
-             other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
+             other = e.sum || (!clips && e.activation != Activation::none && e.activation != Activation::relu);
   const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
   return struct_arg({{"other", arg(int64_t{other})},
                      {"after", arg(int64_t{residual_after})},

@@ -26,6 +26,7 @@ struct StagedMath {
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = false;  // the sums
   static constexpr bool kRounds = false;  // the results, to whole numbers
+  static constexpr bool kSums = false;    // and once more, with a residual
   static constexpr bool kRows = false;    // weights lie by rows
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
@@ -58,7 +59,7 @@ struct StagedMath<Tf32> {
   static constexpr StagedUnits kOf = kStagedTf32;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = true;
-  static constexpr bool kRounds = false;
+  static constexpr bool kRounds = false, kSums = false;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
     const float2 low = floats_of_halves(words[0]), high = floats_of_halves(words[1]);
     a[0] = bits_of(low.x), a[1] = bits_of(low.y), a[2] = bits_of(high.x), a[3] = bits_of(high.y);
@@ -83,7 +84,7 @@ struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> {
   static constexpr StagedUnits kOf = kStagedNarrow;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = WHOLE != kNotWhole;
-  static constexpr bool kRounds = WHOLE == kWholeResults;
+  static constexpr bool kRounds = WHOLE >= kWholeResults, kSums = WHOLE == kWholeSums;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = words[i];

@@ -123,6 +123,11 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
   }
 }
 
+// ScaledSum of compiler/ir/graph.h. low and high are infinite where nothing is rounded.
+struct SumArgs {  // in tables
+  int32_t kind;   // SumKind
+  float scale, residual_scale, low, high;
+};
 struct EpilogueArgs {           // in tables
   TensorRef bias;               // [channels] or null
   TensorRef residual;           // placed like the output but for base and strides; or null
@@ -130,6 +135,7 @@ struct EpilogueArgs {           // in tables
   int32_t activation;           // rk::Activation
   int32_t residual_after_activation;
   float a, b;
+  SumArgs sum;
 };
 
 // No activation, relu and clip are all this clamp: `low` and `high` are infinite where there is no bound. NaN passes through.
@@ -145,8 +151,14 @@ RK_INLINE float4 clamped4(const float4& v, float low, float high) {
   return clamp4(v, low, high);
 }
 
+RK_INLINE float scaled_sum(const SumArgs& sum, float y, float r) {
+  const float v = fmaf(r, sum.residual_scale, y * sum.scale);
+  return sum.kind == kScaledRounded ? rounded(v, sum.low, sum.high) : v;
+}
+
 // The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).
 RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
+  if (e.sum.kind != kNoSum) return scaled_sum(e.sum, activate(e.activation, acc, e.a, e.b), r);
   if (e.residual_after_activation) return activate(e.activation, acc, e.a, e.b) + r;
   return activate(e.activation, acc + r, e.a, e.b);
 }
@@ -160,8 +172,14 @@ RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
   return v;
 }
 
+RK_BODY float4 finish4_sum(const EpilogueArgs& e, float4 v, float4 r) {
+  v = activate4(e.activation, v, e.a, e.b);
+  return {scaled_sum(e.sum, v.x, r.x), scaled_sum(e.sum, v.y, r.y), scaled_sum(e.sum, v.z, r.z), scaled_sum(e.sum, v.w, r.w)};
+}
+
 // The same as finish for four elements.
 RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
+  if (e.sum.kind != kNoSum) return finish4_sum(e, v, r);
   const bool after = e.residual_after_activation != 0;
   if (!after) v = float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w};
   if (e.activation == kRelu) {

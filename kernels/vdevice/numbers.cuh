@@ -37,6 +37,7 @@ inline constexpr int kWaits = 3;                                // of an instruc
 
 // Of an epilogue; in tables
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh, kRounded };
+enum SumKind : int32_t { kNoSum, kScaled, kScaledRounded };  // in tables
 
 // Division by a number that is fixed when the model is compiled: q = (x * multiplier) >> 32 >> shift, exact for 0 <= x < 2^31.
 // Example: 7 has multiplier 2454267027 and shift 2. For x = 100 the upper word of the product is 57, and 57 >> 2 = 14.

@@ -453,6 +453,14 @@ class Parser {
         epilogue.b = static_cast<float>(line.number());
       else if (key == "residual_after_activation")
         epilogue.residual_after_activation = line.integer() != 0;
+      else if (key == "scale")
+        epilogue.sum = ScaledSum{static_cast<float>(line.number())};
+      else if (key == "residual_scale" && epilogue.sum)
+        epilogue.sum->residual_scale = static_cast<float>(line.number());
+      else if (key == "low" && epilogue.sum)
+        epilogue.sum->rounds = true, epilogue.sum->low = static_cast<float>(line.number());
+      else if (key == "high" && epilogue.sum)
+        epilogue.sum->high = static_cast<float>(line.number());
       else
         line.fail("a part of an epilogue, not '" + key + "'");
       line.take(",");

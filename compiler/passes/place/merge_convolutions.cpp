@@ -23,7 +23,8 @@ using Key = std::tuple<TensorId, std::vector<int64_t>, std::vector<int64_t>, Sha
 
 std::optional<Key> key_of(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
-  if (!conv || conv->group != 1 || conv->depthwise || rop.inputs.size() != 2 || rop.epilogue.residual.valid()) return std::nullopt;
+  if (!conv || conv->group != 1 || conv->depthwise || rop.inputs.size() != 2 || rop.epilogue.residual.valid() || rop.epilogue.sum)
+    return std::nullopt;
   const Tensor &x = graph.tensor(rop.inputs[0]), &y = graph.tensor(rop.outputs[0]);
   if (!is_f32_constant(graph, rop.inputs[1]) || x.dtype != DType::f32 || y.dtype != DType::f32) return std::nullopt;
   if (x.role == Role::constant || element_count(y.shape) == 0 || element_count(x.shape) == 0) return std::nullopt;

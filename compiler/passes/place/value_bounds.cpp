@@ -524,7 +524,7 @@ class Bounds {
   // With what is added before an activation or a normalisation.
   Bound sum_of(const ROperator& rop, const Weights& weights) {
     Bound sum = of_product(rop, weights);
-    if (!rop.epilogue.residual_after_activation) add_term(sum, residual_of(rop));
+    if (!rop.epilogue.residual_after_activation && !rop.epilogue.sum) add_term(sum, residual_of(rop));
     return sum;
   }
 
@@ -532,6 +532,11 @@ class Bounds {
   Bound with_activation(const ROperator& rop, const Weights& weights, const ActivationCall& activation) {
     Bound bound = sum_of(rop, weights);
     activate(bound, activation.kind, std::abs(static_cast<double>(activation.a)), std::abs(static_cast<double>(activation.b)));
+    if (const std::optional<ScaledSum>& scaled = rop.epilogue.sum) {
+      bound = {};
+      if (scaled->rounds) activate(bound, Activation::rounded, scaled->low, scaled->high);
+      return bound;
+    }
     if (rop.epilogue.residual_after_activation) add_term(bound, residual_of(rop));
     return bound;
   }

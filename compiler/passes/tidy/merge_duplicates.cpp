@@ -30,7 +30,7 @@ bool do_the_same(const Graph& graph, const ROperator& a, const ROperator& b) {
     return graph.tensor(x).dtype == graph.tensor(y).dtype && graph.tensor(x).shape == graph.tensor(y).shape;
   };
   const Epilogue &e = a.epilogue, &f = b.epilogue;
-  return a.attrs == b.attrs && e.activation == f.activation && e.a == f.a && e.b == f.b &&
+  return a.attrs == b.attrs && e.activation == f.activation && e.a == f.a && e.b == f.b && e.sum == f.sum &&
          e.residual_after_activation == f.residual_after_activation && e.bias.valid() == f.bias.valid() &&
          e.residual.valid() == f.residual.valid() &&
          std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(), is_alike);

@@ -1,5 +1,7 @@
 #include "compiler/passes/tidy/scale_products.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -197,6 +199,7 @@ class ProductScaler {
         x = limits->inputs[0];
       }
     }
+    if (requantise_sum(rop, x, *scale, low, high)) return;
     const bool of_product = is_product(x);
     if (x == quotient->inputs[0] && !of_product) return;
     const float number = of_product ? 1 / *scale : *scale;
@@ -208,6 +211,34 @@ class ProductScaler {
     graph_.rops.push_back(std::move(in_steps));
     rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
     rop.inputs = {made};
+  }
+
+  // `rop` rounds x / scale, where x is the sum of two quantised tensors: x1 * s1 + x2 * s2 becomes x1 * (s1 / scale) + x2 * (s2 / scale).
+  bool requantise_sum(ROperator& rop, TensorId x, double scale, float low, float high) {
+    const ROperator* const sum = maker_for_one(x);
+    const ElementwiseStep* const step = sum ? single_step(*sum) : nullptr;
+    if (!step || step->op != ElementwiseOp::add || sum->inputs.size() != 2) return false;
+    std::vector<TensorId> terms;
+    for (const TensorId id : sum->inputs) {
+      const Scaled* const term = scaled(replacements_.resolve(id));
+      if (!term || graph_.tensor(id).shape != graph_.tensor(x).shape) return false;
+    }
+    for (const TensorId id : sum->inputs) {
+      const Scaled term = *scaled(replacements_.resolve(id));
+      const std::string name = fmt::format("{}.term{}", rop.name, terms.size());
+      const TensorId factor = add_f32_constant(graph_, name + ".scale", {}, {static_cast<float>(term.scale / scale)});
+      terms.push_back(add_like(graph_, x, name, graph_.tensor(x).shape));
+      ROperator product = make_elementwise(name, {{ElementwiseOp::mul, {0, 1}}}, {term.whole, factor}, terms.back());
+      product.origin = sum->origin;
+      graph_.rops.push_back(std::move(product));
+    }
+    const TensorId made = add_like(graph_, x, rop.name + ".sum", graph_.tensor(x).shape);
+    ROperator added = make_elementwise(rop.name + ".sum", {{ElementwiseOp::add, {0, 1}}}, terms, made);
+    added.origin = sum->origin;
+    graph_.rops.push_back(std::move(added));
+    rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+    rop.inputs = {made};
+    return true;
   }
 
   Graph graph_;

@@ -11,6 +11,7 @@ namespace tamp::passes {
 //   b = Elementwise(a, scale) {mul(i0, i1)} -> f32[1,8]
 //   y = MatMul(b, w) -> f32[1,4]                            =>   y = MatMul(a, w') -> f32[1,4], w' = scale * w
 // What stands between them and only moves numbers, or is their maximum, moves the whole numbers.
+// The sum of two quantised tensors that is quantised itself is one of their whole numbers, each times a number, rounded.
 // Where a product's result is quantised itself, the division by its scale becomes a multiplication, which fold_scales brings into the
 // weights, too, and a relu or clip in front of it the bounds of the step that rounds:
 //   b = Elementwise(y) {relu(i0)}                                b = Elementwise(y, reciprocal) {mul(i0, i1)}

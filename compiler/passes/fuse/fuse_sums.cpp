@@ -1,0 +1,153 @@
+#include "compiler/passes/fuse/fuse_sums.h"
+
+#include <algorithm>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+// first * a + second * b of two operands of a chain; a number without them.
+struct Combination {
+  double first = 0, second = 0, number = 0;
+  bool is_number() const { return first == 0 && second == 0; }
+};
+
+class SumFuser {
+ public:
+  explicit SumFuser(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
+
+  // The rOperators that can be fused with a product.
+  std::vector<size_t> places() {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < graph_.rops.size(); ++i) {
+      if (fuse(i)) found.push_back(i);
+    }
+    return found;
+  }
+  Graph run(const std::vector<size_t>& places) {
+    for (const size_t i : places) fuse(i);
+    return remove_dead(erase_rops(std::move(graph_), dead_));
+  }
+
+ private:
+  struct Chain {
+    TensorId first, second;  // second: none where nothing is added
+    ScaledSum sum;           // of `first`, with `second` as its residual
+  };
+
+  bool fuse(size_t at) {
+    const std::optional<Chain> chain = read(graph_.rops[at]);
+    if (!chain) return false;
+    Chain other = *chain;
+    std::swap(other.first, other.second);
+    std::swap(other.sum.scale, other.sum.residual_scale);
+    const ROperatorId of_first = product_of(chain->first), of_second = product_of(other.first);
+    const bool takes_first = of_first.valid() && (!of_second.valid() || of_first.index() > of_second.index());
+    if (!takes_first && !of_second.valid()) return false;
+    const ROperatorId product = takes_first ? of_first : of_second;
+    const Chain& taken = takes_first ? *chain : other;
+    ROperator fused = graph_.rop(product);
+    fused.epilogue.sum = taken.sum;
+    fused.epilogue.residual = taken.second;
+    fused.outputs = graph_.rops[at].outputs;
+    fused.origin.insert(fused.origin.end(), graph_.rops[at].origin.begin(), graph_.rops[at].origin.end());
+    dead_[product.index()] = true;
+    uses_.producer[fused.outputs[0].index()] = ROperatorId(static_cast<int64_t>(at));
+    graph_.rops[at] = std::move(fused);
+    return true;
+  }
+
+  // The product that makes whole numbers for this reader alone. One row has bodies of its own.
+  ROperatorId product_of(TensorId id) const {
+    const ROperatorId maker = id.valid() ? uses_.maker_for_one(id) : ROperatorId();
+    if (!maker.valid() || dead_[maker.index()]) return {};
+    const ROperator& rop = graph_.rop(maker);
+    const auto* const conv = std::get_if<Conv>(&rop.attrs);
+    if (!(conv && conv->group == 1) && !std::holds_alternative<MatMul>(rop.attrs)) return {};
+    const Shape& shape = graph_.tensor(id).shape;
+    const int64_t channels = shape.empty() ? 1 : shape[conv ? 1 : shape.size() - 1];
+    const bool has_rows = element_count(shape) > channels;
+    const Epilogue& e = rop.epilogue;
+    return has_rows && e.activation == Activation::rounded && !e.residual.valid() && !e.sum ? maker : ROperatorId();
+  }
+
+  std::optional<Chain> read(const ROperator& rop) const {
+    const auto* const steps = std::get_if<Elementwise>(&rop.attrs);
+    const Tensor& out = graph_.tensor(rop.outputs[0]);
+    if (!steps || out.dtype != DType::f32) return std::nullopt;
+    Chain chain;
+    std::vector<Combination> inputs, made;
+    for (const TensorId id : rop.inputs) {
+      const std::optional<float> number = scalar_value(graph_, id);
+      Combination value;
+      if (number) {
+        value.number = *number;
+      } else {
+        if (graph_.tensor(id).shape != out.shape || graph_.tensor(id).dtype != DType::f32) return std::nullopt;
+        if (!chain.first.valid() || chain.first == id)
+          chain.first = id, value.first = 1;
+        else if (!chain.second.valid() || chain.second == id)
+          chain.second = id, value.second = 1;
+        else
+          return std::nullopt;
+      }
+      inputs.push_back(value);
+    }
+    if (!chain.first.valid()) return std::nullopt;
+    for (size_t i = 0; i < steps->steps.size(); ++i) {
+      const ElementwiseStep& step = steps->steps[i];
+      const auto value = [&](size_t k) {
+        const int32_t operand = step.operands[k];
+        return operand >= 0 ? inputs[static_cast<size_t>(operand)] : made[static_cast<size_t>(-1 - operand)];
+      };
+      if (step.op == ElementwiseOp::rounded && i + 1 == steps->steps.size()) {
+        chain.sum.rounds = true;
+        chain.sum.low = step.a;
+        chain.sum.high = step.b;
+        made.push_back(value(0));
+        continue;
+      }
+      const std::optional<Combination> next =
+          combined(step.op, step.operands.size() == 2 ? std::pair(value(0), value(1)) : std::pair<Combination, Combination>());
+      if (!next) return std::nullopt;
+      made.push_back(*next);
+    }
+    const Combination all = made.back();
+    if (all.number != 0 || all.first == 0 || (chain.second.valid() && all.second == 0)) return std::nullopt;
+    chain.sum.scale = static_cast<float>(all.first);
+    chain.sum.residual_scale = static_cast<float>(all.second);
+    return chain;
+  }
+
+  static std::optional<Combination> combined(ElementwiseOp op, const std::pair<Combination, Combination>& of) {
+    const auto& [a, b] = of;
+    const auto scaled = [](const Combination& c, double by) { return Combination{c.first * by, c.second * by, c.number * by}; };
+    if (op == ElementwiseOp::add) return Combination{a.first + b.first, a.second + b.second, a.number + b.number};
+    if (op == ElementwiseOp::mul && b.is_number()) return scaled(a, b.number);
+    if (op == ElementwiseOp::mul && a.is_number()) return scaled(b, a.number);
+    if (op == ElementwiseOp::div && b.is_number() && b.number != 0) return scaled(a, 1 / b.number);
+    return std::nullopt;
+  }
+
+  Graph graph_;
+  Uses uses_;
+  std::vector<bool> dead_;
+};
+
+}  // namespace
+
+Graph fuse_sums(Graph graph, const GraphEstimator& graphs) {
+  const std::vector<size_t> places = SumFuser(graph).places();
+  if (!graphs || places.empty()) return graph;
+  Graph all = SumFuser(graph).run(places);
+  const double us = graphs(graph);
+  if (graphs(all) < us) return all;
+  std::vector<size_t> some;  // those that have a body and gain by themselves
+  for (const size_t place : places) {
+    if (graphs(SumFuser(graph).run({place})) < us) some.push_back(place);
+  }
+  return SumFuser(std::move(graph)).run(some);
+}
+
+}  // namespace tamp::passes
