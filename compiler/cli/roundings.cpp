@@ -266,6 +266,20 @@ bool is_within(const Distance& found, const Distance& allowed, const std::option
   return is_near && std::abs(found.scaled) <= allowed.scaled && std::abs(found.shifted) <= allowed.shifted;
 }
 
+std::string Rounded::why_not(size_t output, const ops::Value& got, const ops::Value& expected) const {
+  if (output >= allowed.size()) return "nothing of it is rounded";
+  const std::optional<double>& step = roundings.steps[output];
+  const Distance found = distance(got, expected, step);
+  return is_within(found, allowed[output], step) ? "" : distance_text(found, allowed[output], step, element_count(got.shape));
+}
+
+Rounded rounded_of(const Graph& source, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& expected,
+                   Precision precision) {
+  Rounded made{roundings_of(source), {}};
+  if (!made.roundings.places.empty()) made.allowed = allowed_distances(source, made.roundings, inputs, expected, precision);
+  return made;
+}
+
 std::string distance_text(const Distance& found, const Distance& allowed, const std::optional<double>& step, int64_t elements) {
   const auto plural = [](double steps) { return steps == 1 ? "" : "s"; };
   std::string text;

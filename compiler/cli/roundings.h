@@ -43,6 +43,17 @@ std::vector<Distance> allowed_distances(const Graph& source, const Roundings& ro
                                         const std::vector<ops::Value>& expected, Precision precision);
 bool is_within(const Distance& found, const Distance& allowed, const std::optional<double>& step);
 
+// The same of an output, with what it needs.
+struct Rounded {
+  Roundings roundings;
+  std::vector<Distance> allowed;  // per output; none of a model without roundings
+
+  // Empty if the output is as near as roundings let it be, else what it is.
+  std::string why_not(size_t output, const ops::Value& got, const ops::Value& expected) const;
+};
+Rounded rounded_of(const Graph& source, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& expected,
+                   Precision precision);
+
 // "3 of 1000 elements differ, by 1 step of 0.0039 at most (9 may, by 1 step); .."
 std::string distance_text(const Distance& found, const Distance& allowed, const std::optional<double>& step, int64_t elements);
 

@@ -503,26 +503,6 @@ std::vector<std::string> input_names(const RunArguments& arguments, const Subjec
   return names;
 }
 
-// Limits for outputs of a quantised model with given inputs.
-struct Rounded {
-  Roundings roundings;
-  std::vector<Distance> allowed;  // per output
-
-  // Empty if the output is as near as roundings let it be.
-  std::string why_not(size_t output, const ops::Value& found, const ops::Value& expected) const {
-    if (output >= allowed.size()) return "no output of the model";
-    const std::optional<double>& step = roundings.steps[output];
-    const Distance apart = distance(found, expected, step);
-    return is_within(apart, allowed[output], step) ? "" : distance_text(apart, allowed[output], step, element_count(found.shape));
-  }
-};
-
-Rounded rounded_of(const Graph& source, const std::vector<ops::Value>& inputs, Precision precision) {
-  Rounded made{roundings_of(source), {}};
-  made.allowed = allowed_distances(source, made.roundings, inputs, ops::run(source, inputs), precision);
-  return made;
-}
-
 // Whether the model has roundings, and is that of these inputs' lengths.
 bool may_round(const Graph& source, const std::vector<ops::Value>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -545,7 +525,7 @@ ExitCode run_against(const RunArguments& arguments, const Subject& subject, cons
     if (s == 0) report_times(subject, result, arguments.run, report);
     std::optional<Rounded> rounded;
     const auto by_roundings = [&](size_t output, const ops::Value& found, const ops::Value& expected) {
-      if (!rounded) rounded = rounded_of(*subject.source, inputs[s], subject.precision);
+      if (!rounded) rounded = rounded_of(*subject.source, inputs[s], ops::run(*subject.source, inputs[s]), subject.precision);
       return rounded->why_not(output, found, expected);
     };
     const bool rounds = subject.source && !arguments.has_tolerance && may_round(*subject.source, inputs[s]);

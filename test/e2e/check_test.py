@@ -224,6 +224,14 @@ def test_a_quantised_model_may_round_the_other_way_and_no_more(tamp):
         tamp("run", "right_net", "--device", "cpu", "--check", "--model", "net.onnx", "--input", "x=x.npy", code=4, says="net: outputs differ from the reference")
 
 
+def test_programs_of_a_quantised_model_count_when_it_is_tuned(tamp):
+    """In tf32 they round another way than the reference."""
+    net, floats = quantised.segmenter()
+    (tamp.folder / "net.onnx").write_bytes(quantised.quantised(net, floats, "qdq s8 s8").SerializeToString())
+    done = tamp("tune", "net.onnx", "-o", "tuned", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--rounds", "1", "--variants", "1")
+    assert "not counted" not in done.stderr and re.search(r"^tuned ", done.stdout, re.M), done.stdout + done.stderr
+
+
 def test_small_integers_may_have_a_tolerance(tamp):
     model = m.model([m.node("Cast", ["x"], ["y"], to=TensorProto.UINT8), m.node("Cast", ["x"], ["z"], to=TensorProto.INT64)], [m.value("x", [4])],
                     [m.value("y", [4], TensorProto.UINT8), m.value("z", [4], TensorProto.INT64)])
