@@ -233,6 +233,23 @@ double moves(Precision precision) {
   TAMP_CHECK(false, "precision out of range");
 }
 
+namespace {
+
+// What Distance::scaled and shifted are at most if one element is off by a step.
+double of_one_step(const ops::Value& expected, double step) {
+  double squares = 0, most = 0;
+  const int64_t count = element_count(expected.shape);
+  for (int64_t i = 0; i < count; ++i) {
+    const double b = number_at(expected, i);
+    if (!std::isfinite(b)) continue;
+    squares += b * b;
+    most = std::max(most, std::abs(b));
+  }
+  return squares > 0 ? step * std::max(most / squares, 1 / std::sqrt(squares * static_cast<double>(count))) : 0;
+}
+
+}  // namespace
+
 std::vector<Distance> allowed_distances(const Graph& source, const Roundings& roundings, const std::vector<ops::Value>& inputs,
                                         const std::vector<ops::Value>& expected, Precision precision) {
   std::vector<Distance> allowed(source.outputs.size());
@@ -254,7 +271,8 @@ std::vector<Distance> allowed_distances(const Graph& source, const Roundings& ro
     one.differ = std::min(more + 1, element_count(expected[i].shape));
     one.steps = std::max(one.steps, 1.0);
     one.relative_l2 = std::max(plain, std::min(plain + kMargin * one.relative_l2, kMostL2));
-    for (double* mean : {&one.scaled, &one.shifted}) *mean = plain / kSigmas + kSigmas * std::sqrt(*mean / kTrials);
+    const double of_one = roundings.steps[i] ? of_one_step(expected[i], *roundings.steps[i]) : 0;
+    for (double* mean : {&one.scaled, &one.shifted}) *mean = plain / kSigmas + of_one + kSigmas * std::sqrt(*mean / kTrials);
     if (!roundings.steps[i] && !is_float(expected[i].dtype)) one = {};  // an index, a comparison: there is no near
   }
   return allowed;

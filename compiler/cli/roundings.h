@@ -12,9 +12,9 @@ namespace tamp::cli {
 
 struct Roundings {
   std::vector<ROperatorId> places;  // the rOperators `round` whose results are clipped and cast to integers of 8 or 16 bits
-  std::vector<std::optional<double>>
-      steps;     // per output of the graph: what two neighbouring values of it differ by, if it has a quantisation of its own
-  int bits = 0;  // of the narrowest of these integers
+  int bits = 0;                     // of the narrowest of these integers
+  // Per output of the graph: what two neighbouring values of it differ by, if it has a quantisation of its own.
+  std::vector<std::optional<double>> steps;
 };
 
 // `source`: the graph as it was read, in which each elementwise function is a rOperator. An output has a step if it is computed from one
@@ -36,8 +36,8 @@ Distance distance(const ops::Value& got, const ops::Value& expected, const std::
 
 // How far right answers may be from the reference's, by trial: the reference is run several times, values are moved a little before each
 // rounding, and of each rounding an element next to a tie goes the other way. Half as much again as what changes most is allowed; of
-// `scaled` and `shifted`, five times their root mean square. `moves`: what values are moved by at most, relative to their root mean square:
-// about what a product in that precision is off by.
+// `scaled` and `shifted`, five times their root mean square, and what one element of an output with a step makes. `moves`: what values are
+// moved by at most, relative to their root mean square: about what a product in that precision is off by.
 double moves(Precision precision);
 std::vector<Distance> allowed_distances(const Graph& source, const Roundings& roundings, const std::vector<ops::Value>& inputs,
                                         const std::vector<ops::Value>& expected, Precision precision);
@@ -57,7 +57,7 @@ Rounded rounded_of(const Graph& source, const std::vector<ops::Value>& inputs, c
 // "3 of 1000 elements differ, by 1 step of 0.0039 at most (9 may, by 1 step); .."
 std::string distance_text(const Distance& found, const Distance& allowed, const std::optional<double>& step, int64_t elements);
 
-// "the model rounds to 8 bits in 11 places, and .."
+// "the model rounds to 8 bits in 11 places; limits are .."
 std::string reason(const Roundings& roundings, Precision precision);
 
 }  // namespace tamp::cli

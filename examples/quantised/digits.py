@@ -109,7 +109,14 @@ def dynamic(given, made, x):
     quantization.quantize_dynamic(given, made, weight_type=quantization.QuantType.QInt8, reduce_range=True)
 
 
-WAYS = {"8 bits, static (QDQ)": static, "8 bits, dynamic": dynamic}
+def four_bits(given, made, x):
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    quantizer = MatMulNBitsQuantizer(onnx.load(given), block_size=32, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(made))
+
+
+WAYS = {"8 bits, static (QDQ)": static, "8 bits, dynamic": dynamic, "weights of 4 bits": four_bits}
 
 
 # --- and compared ------------------------------------------------------------------------------------------------------

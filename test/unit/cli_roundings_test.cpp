@@ -124,6 +124,26 @@ TEST_CASE("a few elements of a quantised output may differ by a step") {
   CHECK_FALSE(is_right(one, {ops::raw_value(DType::f32, {512}, values)}, 0));
 }
 
+TEST_CASE("one element of few may go the other way") {
+  const Roundings roundings{.places = {ROperatorId(0)}, .bits = 8, .steps = {1.0}};
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[3]
+    a = Elementwise(x) {round(i0)} -> f32[3]
+    b = Elementwise(a) {clip(i0; 0, 255)} -> f32[3]
+    y = Elementwise(b) {cast(i0)} -> u8[3]
+    outputs(y)
+  )");
+  const std::vector<ops::Value> x = {ops::raw_value(DType::f32, {3}, std::vector<float>{10.2F, 100.3F, 200.1F})};
+  const std::vector<ops::Value> expected = ops::run(graph, x);
+  const std::vector<Distance> allowed = allowed_distances(graph, roundings, x, expected, Precision::fp32);
+  const auto is_right = [&](std::vector<uint8_t> got) {
+    return is_within(distance(ops::raw_value(DType::u8, {3}, got), expected[0], 1.0), allowed[0], 1.0);
+  };
+  CHECK(is_right({10, 100, 201}));
+  CHECK_FALSE(is_right({10, 100, 202}));
+  CHECK_FALSE(is_right({11, 101, 201}));
+}
+
 TEST_CASE("a wrong scale or zero point is no rounding") {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16}) {
     const Checked one = checked(precision);
