@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <random>
 
 #include "compiler/cli/compare.h"
 #include "compiler/cli/ports.h"
-#include "compiler/ops/number.h"
 #include "compiler/support/error.h"
 
 namespace tamp::cli {
