@@ -59,15 +59,19 @@ bool is_near(double found, double expected, const Tolerance& tolerance) {
   return std::abs(found - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
 }
 
-// How far element i of `found` is outside the tolerance, which integers do not have; infinite if only one of the two is a number.
+bool has_tolerance(DType dtype, const Tolerance& tolerance) {
+  return is_float(dtype) || (tolerance.of_small_integers && is_integer(dtype) && bytes_of(dtype) <= 2);
+}
+
+// How far element i of `found` is outside the tolerance, which most integers do not have; infinite if only one of the two is a number.
 double excess(const ops::Value& found, const ops::Value& expected, int64_t i, const Tolerance& tolerance) {
-  if (!is_float(found.dtype)) return distance_at(found, expected, i);
+  if (!has_tolerance(found.dtype, tolerance)) return distance_at(found, expected, i);
   const double distance = distance_at(found, expected, i) - tolerance.relative * std::abs(number_at(expected, i));
   return std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
 }
 
 bool is_near_at(const ops::Value& found, const ops::Value& expected, int64_t i, const Tolerance& tolerance) {
-  if (!is_float(found.dtype)) return whole_at(found, i) == whole_at(expected, i);
+  if (!has_tolerance(found.dtype, tolerance)) return whole_at(found, i) == whole_at(expected, i);
   return is_near(number_at(found, i), number_at(expected, i), tolerance);
 }
 
@@ -92,6 +96,12 @@ ops::Value valid_part(const Port& port, const std::vector<ops::Value>& found, si
 }
 
 }  // namespace
+
+int64_t outside(const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < element_count(found.shape); ++i) count += is_near_at(found, expected, i, tolerance) ? 0 : 1;
+  return count;
+}
 
 std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance) {
   const std::string output = fmt::format("output '{}'", printable(name));
@@ -147,14 +157,18 @@ std::vector<std::string> test_inputs(const TestSet& set, const std::vector<std::
 }
 
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
-                                    const Tolerance& tolerance) {
+                                    const Tolerance& tolerance, const Otherwise& otherwise) {
   const auto counts = std::count_if(ports.begin(), ports.end(), [](const Port& port) { return port.count >= 0; });
   const size_t outputs = ports.size() - static_cast<size_t>(counts);  // only outputs that the model names; their counts come after them
   if (set.outputs.size() != outputs) return {fmt::format("the model has {} outputs, expected {}", outputs, set.outputs.size())};
   std::vector<std::string> sentences;
   for (size_t i = 0; i < outputs; ++i) {
-    const std::string sentence =
-        departure(ports[i].name, valid_part(ports[i], found, i), frontend::read_tensor_pb(set.outputs[i].string()), tolerance);
+    const ops::Value got = valid_part(ports[i], found, i), expected = frontend::read_tensor_pb(set.outputs[i].string());
+    std::string sentence = departure(ports[i].name, got, expected, tolerance);
+    if (!sentence.empty() && otherwise && got.dtype == expected.dtype && got.shape == expected.shape) {
+      const std::string why = otherwise(i, got, expected);
+      sentence = why.empty() ? "" : sentence + "; " + why;
+    }
     if (!sentence.empty()) sentences.push_back(sentence);
   }
   return sentences;

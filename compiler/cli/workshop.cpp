@@ -25,7 +25,8 @@ constexpr double kSlack = 2;
 
 }  // namespace
 
-Workshop::Workshop(Options options, const Graph& source, fs::path folder) : options_(std::move(options)), folder_(std::move(folder)) {
+Workshop::Workshop(Options options, const Graph& source, fs::path folder)
+    : options_(std::move(options)), source_(source), folder_(std::move(folder)) {
   const std::vector<int64_t> limits = index_limits(source);
   for (const TensorId id : source.inputs) {
     const Tensor& tensor = source.tensor(id);
@@ -53,16 +54,26 @@ std::vector<Workshop::Built> Workshop::build(const std::vector<RProgram>& progra
   return built;
 }
 
-std::optional<RunResult> Workshop::run(const Built& built, const RunOptions& options) {
+std::string Workshop::what_is_wrong(const Built& built, size_t output, const ops::Value& found) {
   const std::vector<ops::Value>& expected = expected_.get();
+  const double relative_l2 = difference(found, expected[output]).relative_l2;
+  if (relative_l2 <= kSlack * tolerance(built.precision, found.dtype)) return "";
+  auto rounded = rounded_.find(built.precision);
+  if (rounded == rounded_.end()) rounded = rounded_.emplace(built.precision, rounded_of(source_, inputs_, expected, built.precision)).first;
+  if (rounded->second.allowed.empty()) return fmt::format("relative L2 {:.2e}", relative_l2);
+  return rounded->second.why_not(output, found, expected[output]);
+}
+
+std::optional<RunResult> Workshop::run(const Built& built, const RunOptions& options) {
+  expected_.wait();
   try {
     const MeasureLock lock;
     RunResult result = run_model(built.model, options_.device, built.runner, built.work, inputs_, options);
     device_name_ = result.device;
     for (size_t i = 0; i < result.outputs.size(); ++i) {
-      const double distance = difference(result.outputs[i], expected[i]).relative_l2;
-      if (distance <= kSlack * tolerance(built.precision, expected[i].dtype)) continue;
-      spdlog::warn("{}: output {} is wrong (relative L2 {:.2e}); not counted", built.work.filename().string(), i, distance);
+      const std::string wrong = what_is_wrong(built, i, result.outputs[i]);
+      if (wrong.empty()) continue;
+      spdlog::warn("{}: output {} is wrong ({}); not counted", built.work.filename().string(), i, wrong);
       return std::nullopt;
     }
     return result;

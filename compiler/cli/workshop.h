@@ -4,11 +4,13 @@
 
 #include <filesystem>
 #include <future>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/roundings.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
@@ -42,10 +44,15 @@ class Workshop {
   const std::string& device_name() const { return device_name_; }  // known once something ran
 
  private:
+  // Empty if the output is near the reference, or is as far from it as roundings of a quantised model may make it.
+  std::string what_is_wrong(const Built& built, size_t output, const ops::Value& found);
+
   const Options options_;
+  const Graph& source_;
   const std::filesystem::path folder_;
   std::vector<ops::Value> inputs_;
   std::shared_future<std::vector<ops::Value>> expected_;
+  std::map<Precision, Rounded> rounded_;  // of the precisions in which an output was not near the reference
   std::string device_name_;
   int builds_ = 0;
 };

@@ -47,6 +47,22 @@ TensorId Builder::add_value(const std::string& name, ops::Value value) {
   return add_tensor(graph, {name, value.dtype, std::move(value.shape), Role::constant, std::move(value.data)});
 }
 
+TensorId Builder::add_file_tensor(const std::string& name, FileTensor value) {
+  const NarrowType type = value.narrow;
+  const TensorId id = add_value(name, static_cast<ops::Value&&>(value));
+  if (type != NarrowType::none) narrow[id] = type;
+  return id;
+}
+
+TensorId Builder::unpacked(const std::string& name, TensorId source, const Key& key, ops::Value value, const std::string& where) {
+  const auto found = unpacked_.find({source, key});
+  if (found != unpacked_.end()) return found->second;
+  const auto first = unpacked_.lower_bound({source, {}});
+  const bool is_first = first == unpacked_.end() || first->first.first != source;
+  if (!is_first) charge(element_count(value.shape) * bytes_of(value.dtype), where);
+  return unpacked_[{source, key}] = add_value(unique_tensor_name(name), std::move(value));
+}
+
 void Builder::charge(int64_t bytes, const std::string& where) {
   if (bytes > kFoldTensorBytes)
     throw bad_input("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/frontend/initializers.h"
 #include "compiler/frontend/rebatch.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ops/ops.h"
@@ -27,6 +28,7 @@ class Builder {
     int64_t axis = 0;
   };
   std::map<TensorId, Padded> padded;
+  std::map<TensorId, NarrowType> narrow;  // tensors whose numbers are of a type that is held in another
   ModelWords words;
   // Sequences of tensors, which exist at import alone: a constant that nobody reads stands for one wherever a value has a TensorId.
   std::map<TensorId, std::vector<TensorId>> sequences;
@@ -72,6 +74,11 @@ class Builder {
   std::vector<ops::TensorType> infer(const Request& request) const;
 
   TensorId add_value(const std::string& name, ops::Value value);
+  TensorId add_file_tensor(const std::string& name, FileTensor value);
+  // The constant that `name` would be, made once for all nodes that ask for it by the same key. Its bytes are made of `source`'s, which the
+  // file holds in fewer bits, and so it is not charged; another constant of the same source is.
+  using Key = std::vector<int64_t>;
+  TensorId unpacked(const std::string& name, TensorId source, const Key& key, ops::Value value, const std::string& where);
   // x[i] along the first dimension of a constant. Nodes that share weights share their parts.
   TensorId constant_part(TensorId id, int64_t i);
   // Takes the bytes of a new constant off the budget; Error (bad input) if less is left.
@@ -96,6 +103,7 @@ class Builder {
 
   UniqueNames tensor_names_, rop_names_;
   std::map<std::pair<TensorId, int64_t>, TensorId> parts_;
+  std::map<std::pair<TensorId, Key>, TensorId> unpacked_;
   int64_t folded_bytes_ = 0, folded_work_ = 0;
 };
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "compiler/frontend/graph_order.h"
@@ -76,6 +78,30 @@ void expect_tensors(const Builder& builder, const Node& node, const std::vector<
   }
 }
 
+// Operators of ONNX's own that move elements and nothing else, so that the result is of the operand's type, and those that ask for the
+// shape.
+bool moves_elements(const OpRow& row) {
+  static const std::set<std::string_view> names = {"Flatten", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+  return row.domain.empty() && names.contains(row.name);
+}
+bool reads_narrow_types(const OpRow& row) {
+  static const std::set<std::string_view> names = {"Cast",  "CastLike", "DequantizeLinear", "GatherBlockQuantized", "QuantizeLinear",
+                                                   "Shape", "Size"};
+  return names.contains(row.name) || moves_elements(row) || &row == &call_row();
+}
+
+// A type of few bits is held in another one, of which most operators would make something else than ONNX.
+void expect_own_types(const Builder& builder, const OpRow& row, const Node& node, const std::vector<TensorId>& inputs,
+                      const std::string& where) {
+  if (builder.narrow.empty() || reads_narrow_types(row)) return;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto found = inputs[i].valid() ? builder.narrow.find(inputs[i]) : builder.narrow.end();
+    if (found == builder.narrow.end()) continue;
+    throw unsupported("{}: input {} ('{}') is {}, supported: as an operand of DequantizeLinear, Cast, and operators that move elements",
+                      where, i, printable(node.inputs[i]), onnx_type_name(static_cast<int>(found->second)));
+  }
+}
+
 bool is_readable(const Node& node, const Scope& scope) {
   for (const std::string& name : node.inputs) {
     if (!name.empty() && !scope.find(name)->valid()) return false;
@@ -136,6 +162,8 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
   std::vector<TensorId> inputs;
   for (const std::string& name : node.inputs) inputs.push_back(name.empty() ? TensorId() : *scope.find(name));
   if (!row.takes_sequences) expect_tensors(builder_, node, inputs, where);
+  expect_own_types(builder_, row, node, inputs, where);
+  const TensorId moved = moves_elements(row) && !inputs.empty() ? inputs[0] : TensorId();
   NodeImport::Context context{where, place.prefix, place.suffix, {}};
   context.run_body = [&](Subgraph& body, const std::string& name, const std::vector<TensorId>& operands, int64_t iteration) {
     const std::string which = iteration < 0 ? "" : fmt::format(", iteration {}", iteration);
@@ -151,6 +179,7 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
   row.import(import);
   const std::vector<TensorId> results = import.finish();
   if (padded) builder_.padded[results.at(0)] = *padded;
+  if (const auto narrow = builder_.narrow.find(moved); narrow != builder_.narrow.end()) builder_.narrow[results.at(0)] = narrow->second;
   for (size_t k = 0; k < results.size(); ++k) {
     if (!node.outputs[k].empty()) scope.values[node.outputs[k]] = results[k];
   }
@@ -160,7 +189,7 @@ void GraphImport::read_body(Subgraph& body, const Place& place) {
   if (body.is_read) return;
   for (auto& initializer : *body.proto->mutable_initializer()) {
     const std::string where = fmt::format("{}: initializer '{}'", place.where, printable(initializer.name()));
-    const TensorId id = builder_.add_value(builder_.unique_tensor_name(initializer.name()), read_tensor(initializer, source_, where));
+    const TensorId id = builder_.add_file_tensor(builder_.unique_tensor_name(initializer.name()), read_tensor(initializer, source_, where));
     body.constants.emplace_back(initializer.name(), id);
   }
   for (const size_t i : order_nodes(place.where, *body.proto, opset_, /*is_body=*/!body.is_function())) {

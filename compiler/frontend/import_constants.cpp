@@ -9,20 +9,21 @@
 namespace tamp::frontend {
 namespace {
 
-ops::Value value_of_attribute(NodeImport& n, const Attribute& attribute) {
+FileTensor value_of_attribute(NodeImport& n, const Attribute& attribute) {
   const auto count = [](const auto& list) { return Shape{static_cast<int64_t>(list.size())}; };
   if (attribute.name == "value") {
-    if (const auto* value = std::get_if<ops::Value>(&attribute.value)) return *value;
+    if (const auto* value = std::get_if<FileTensor>(&attribute.value)) return *value;
     throw n.wrong_kind(attribute, "tensor");
   }
-  if (attribute.name == "value_float") return ops::raw_value<float>(DType::f32, {}, {*n.find_float("value_float")});
-  if (attribute.name == "value_int") return ops::raw_value<int64_t>(DType::i64, {}, {*n.find_int("value_int")});
+  if (attribute.name == "value_float") return {ops::raw_value<float>(DType::f32, {}, {*n.find_float("value_float")})};
+  if (attribute.name == "value_int") return {ops::raw_value<int64_t>(DType::i64, {}, {*n.find_int("value_int")})};
   if (attribute.name == "value_ints") {
     const Ints list = *n.find_ints("value_ints");
-    return ops::raw_value<int64_t>(DType::i64, count(list), list);
+    return {ops::raw_value<int64_t>(DType::i64, count(list), list)};
   }
   if (attribute.name == "value_floats") {
-    if (const auto* list = std::get_if<std::vector<float>>(&attribute.value)) return ops::raw_value<float>(DType::f32, count(*list), *list);
+    if (const auto* list = std::get_if<std::vector<float>>(&attribute.value))
+      return {ops::raw_value<float>(DType::f32, count(*list), *list)};
     throw n.wrong_kind(attribute, "floats");
   }
   throw n.refuse("attribute '{}' is not supported", attribute.name);
@@ -73,7 +74,7 @@ void import_constant(NodeImport& n) {
     if (const Attribute* attribute = n.find(form)) given.push_back(attribute);
   }
   if (given.size() != 1) throw n.bad("has {} value attributes, expected one", given.size());
-  n.result(0, n.constant(value_of_attribute(n, *given[0])));
+  n.result(0, n.file_tensor(value_of_attribute(n, *given[0])));
 }
 
 // A large tensor is not folded: repeating one number costs the device nothing.
@@ -84,15 +85,17 @@ void import_constant_of_shape(NodeImport& n) {
     if (extent < 0) throw n.bad("shape {} has a negative extent", shape_text(shape));
   }
   TensorId one;
+  NarrowType narrow = NarrowType::none;
   if (const Attribute* attribute = n.find("value")) {
-    const auto* value = std::get_if<ops::Value>(&attribute->value);
+    const auto* value = std::get_if<FileTensor>(&attribute->value);
     if (!value) throw n.wrong_kind(*attribute, "tensor");
     if (element_count(value->shape) != 1) throw n.bad("attribute 'value' has shape {}, expected one element", shape_text(value->shape));
     one = n.reshape(n.constant(*value), {});
+    narrow = value->narrow;
   } else {
     one = n.constant_f32(0);
   }
-  n.result(0, n.expand(one, shape));
+  n.result(0, n.of_narrow(n.expand(one, shape), narrow));
 }
 
 void import_range(NodeImport& n) {

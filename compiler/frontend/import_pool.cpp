@@ -88,9 +88,9 @@ struct PoolNode {
   bool ceil_mode = false;
 };
 
-PoolNode read_pool(NodeImport& n, bool dilated, bool has_ceil_mode) {
+PoolNode read_pool(NodeImport& n, TensorId x, bool dilated, bool has_ceil_mode) {
   PoolNode node;
-  node.x = n.in(0);
+  node.x = x;
   const Shape shape = n.shape(node.x);
   expect_spatial(n, shape, kMaxPooled, "pooling");
   node.ceil_mode = has_ceil_mode && n.attr_flag("ceil_mode", false);
@@ -136,7 +136,7 @@ void import_max_pool(NodeImport& n) {
   n.expect_counts(1, 1, n.version() >= 8 ? 2 : 1);
   expect_pool_type(n, n.in(0), n.version() >= 12);
   const bool column_major = n.version() >= 8 && n.attr_flag("storage_order", false);
-  const PoolNode node = read_pool(n, n.version() >= 10, n.version() >= 10);
+  const PoolNode node = read_pool(n, n.in(0), n.version() >= 10, n.version() >= 10);
   Pool pool = pool_of(PoolKind::max, node.window, /*count_include_pad=*/false);
   pool.ceil_mode = node.ceil_mode;
   if (n.wants(0)) n.result(0, pooled(n, pool, node.x));
@@ -151,11 +151,15 @@ void import_max_pool(NodeImport& n) {
 void import_average_pool(NodeImport& n) {
   n.expect_counts(1, 1);
   expect_pool_type(n, n.in(0), /*bytes=*/false);
-  const bool count_include_pad = n.version() >= 7 && n.attr_flag("count_include_pad", false);
-  const PoolNode node = read_pool(n, n.version() >= 19, n.version() >= 10);
+  n.result(0, average_pooled(n, n.in(0), {.dilated = n.version() >= 19, .rounds_up = n.version() >= 10, .counts_pads = n.version() >= 7}));
+}
+
+TensorId average_pooled(NodeImport& n, TensorId x, const PoolAttributes& has) {
+  const bool count_include_pad = has.counts_pads && n.attr_flag("count_include_pad", false);
+  const PoolNode node = read_pool(n, x, has.dilated, has.rounds_up);
   Pool pool = pool_of(PoolKind::average, node.window, count_include_pad);
   pool.ceil_mode = node.ceil_mode;
-  n.result(0, pooled(n, pool, node.x));
+  return pooled(n, pool, node.x);
 }
 
 // (sum of |x|^p)^(1/p): the sum is a mean over all of the window, pads and what hangs over the end included, times their number.
@@ -163,7 +167,7 @@ void import_lp_pool(NodeImport& n) {
   n.expect_counts(1, 1);
   expect_pool_type(n, n.in(0), /*bytes=*/false);
   const float p = exponent_of(n);
-  const PoolNode node = read_pool(n, n.version() >= 18, n.version() >= 18);
+  const PoolNode node = read_pool(n, n.in(0), n.version() >= 18, n.version() >= 18);
   Pool pool = pool_of(PoolKind::average, node.window, /*count_include_pad=*/true);
   pool.ceil_mode = node.ceil_mode;
   const Shape in = n.shape(node.x), out = n.infer(pool, {node.x})[0].shape;

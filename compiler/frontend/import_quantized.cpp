@@ -1,61 +1,118 @@
 // Quantised tensors: integers q that stand for (q - zero point) * scale. Everything becomes other operators: differences and products of
 // i32, which are exact, and f32 arithmetic where ONNX has floats.
-#include "compiler/frontend/importers.h"
-#include "compiler/frontend/initializers.h"
+#include <algorithm>
+
+#include "compiler/frontend/quantized.h"
+#include "compiler/support/text.h"
 
 namespace tamp::frontend {
-namespace {
 
 bool is_small_integer(DType dtype) { return is_integer(dtype) && bytes_of(dtype) <= 2; }
 
-// A scale or zero point for x: one element, or one per element of `axis`.
-TensorId along_axis(NodeImport& n, TensorId parameter, const Shape& x, int64_t axis, const char* what) {
+namespace {
+
+size_t axis_of(NodeImport& n, const Shape& x, const Grid& grid) {
+  return static_cast<size_t>(n.axis(grid.axis, static_cast<int64_t>(x.size()), "attribute 'axis'"));
+}
+
+Shape blocks_of(const Shape& x, size_t axis, int64_t block) {
+  Shape blocks = x;
+  blocks[axis] = x[axis] / block + (x[axis] % block != 0 ? 1 : 0);
+  return blocks;
+}
+
+// One number per block: each of them repeated for the block's elements.
+TensorId over_blocks(NodeImport& n, TensorId parameter, const Shape& x, const Grid& grid) {
+  const size_t axis = axis_of(n, x, grid);
+  Shape wanted = blocks_of(x, axis, grid.block), apart = wanted;
+  const int64_t blocks = wanted[axis];
+  apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(axis) + 1, 1);
+  const TensorId column = n.reshape(parameter, apart);
+  apart[axis + 1] = std::min(grid.block, x[axis]);
+  wanted[axis] = blocks * apart[axis + 1];
+  return n.slice_axis(n.reshape(n.expand(column, apart), wanted), static_cast<int64_t>(axis), 0, x[axis]);
+}
+
+Grid read_grid(NodeImport& n) {
+  const int64_t block = n.version() >= 21 ? n.attr_int("block_size", 0) : 0;
+  if (block < 0) throw n.bad("attribute 'block_size' is {}, expected 0 or more", block);
+  return {n.version() >= 13 ? n.attr_int("axis", 1) : 0, block};
+}
+
+std::optional<QuantisedType> read_output_type(NodeImport& n, int since) {
+  const int64_t type = n.version() >= since ? n.attr_int("output_dtype", 0) : 0;
+  if (type == 0) return std::nullopt;
+  const NarrowType narrow = narrow_of_onnx(static_cast<int>(type));
+  if (narrow != NarrowType::none) return QuantisedType{held_as(narrow), narrow};
+  const std::optional<DType> dtype = dtype_of_onnx(static_cast<int>(type));
+  if (!dtype) throw n.refuse("attribute 'output_dtype' is {}, which is not supported", onnx_type_name(static_cast<int>(type)));
+  return QuantisedType{*dtype, NarrowType::none};
+}
+
+std::string text_of(const QuantisedType& type) {
+  return type.narrow == NarrowType::none ? name_of(type.dtype) : onnx_type_name(static_cast<int>(type.narrow));
+}
+
+float lowest_of(const QuantisedType& type) {
+  if (type.narrow != NarrowType::none) return lowest_of(type.narrow);
+  return type.dtype == DType::i8 ? -128.0F : type.dtype == DType::i16 ? -32768.0F : 0.0F;
+}
+float highest_of(const QuantisedType& type) {
+  if (type.narrow != NarrowType::none) return highest_of(type.narrow);
+  if (type.dtype == DType::i8) return 127.0F;
+  if (type.dtype == DType::u8) return 255.0F;
+  return type.dtype == DType::i16 ? 32767.0F : 65535.0F;
+}
+
+}  // namespace
+
+void expect_grid(NodeImport& n, TensorId parameter, const Shape& x, const Grid& grid, const char* what) {
   const Shape shape = n.shape(parameter);
-  if (element_count(shape) == 1) return n.reshape(parameter, {});
-  const int64_t at = n.axis(axis, static_cast<int64_t>(x.size()), "attribute 'axis'");
-  const int64_t extent = x[static_cast<size_t>(at)];
-  if (shape.size() != 1 || shape[0] != extent)
+  if (grid.block == 0) {
+    if (element_count(shape) == 1) return;
+    const int64_t extent = x[axis_of(n, x, grid)];
+    if (shape.size() == 1 && shape[0] == extent) return;
     throw n.bad("{} has {} elements in {} dimensions, expected one, or one for each of {}", what, element_count(shape), shape.size(),
                 extent);
-  Shape column(x.size() - static_cast<size_t>(at), 1);
-  column[0] = extent;
+  }
+  const size_t axis = axis_of(n, x, grid);
+  const Shape wanted = blocks_of(x, axis, grid.block);
+  if (shape == wanted) return;
+  throw n.bad("{} has shape {}, expected {}: one for each {} elements (block_size) of dimension {} of {}", what, shape_text(shape),
+              shape_text(wanted), grid.block, axis, shape_text(x));
+}
+
+TensorId along_grid(NodeImport& n, TensorId parameter, const Shape& x, const Grid& grid, const char* what) {
+  expect_grid(n, parameter, x, grid, what);
+  if (grid.block > 0) return over_blocks(n, parameter, x, grid);
+  if (element_count(n.shape(parameter)) == 1) return n.reshape(parameter, {});
+  const size_t axis = axis_of(n, x, grid);
+  Shape column(x.size() - axis, 1);
+  column[0] = x[axis];
   return n.reshape(parameter, column);
 }
 
-int64_t read_axis(NodeImport& n) {
-  if (n.version() >= 21) {
-    const int64_t block = n.attr_int("block_size", 0);
-    if (block != 0) throw n.refuse("attribute 'block_size' is {}, supported: 0, a scale for a tensor or an axis", block);
+TensorId quantized(NodeImport& n, TensorId x, TensorId zero_point, QuantisedType to, bool saturate) {
+  if (is_float(to.narrow)) {
+    if (zero_point.valid()) x = n.elementwise(ElementwiseOp::add, {x, n.cast(zero_point, DType::f32)});
+    return n.of_narrow(narrow_float(n, x, to.narrow, saturate), to.narrow);
   }
-  return n.version() >= 13 ? n.attr_int("axis", 1) : 0;
-}
-
-std::optional<DType> read_output_type(NodeImport& n, int since) {
-  const int64_t type = n.version() >= since ? n.attr_int("output_dtype", 0) : 0;
-  if (type == 0) return std::nullopt;
-  const std::optional<DType> dtype = dtype_of_onnx(static_cast<int>(type));
-  if (!dtype) throw n.refuse("attribute 'output_dtype' is {}, which is not supported", onnx_type_name(static_cast<int>(type)));
-  return dtype;
-}
-
-float lowest_of(DType dtype) { return dtype == DType::i8 ? -128.0F : dtype == DType::i16 ? -32768.0F : 0.0F; }
-float highest_of(DType dtype) {
-  if (dtype == DType::i8) return 127.0F;
-  if (dtype == DType::u8) return 255.0F;
-  return dtype == DType::i16 ? 32767.0F : 65535.0F;
-}
-
-// The f32 number x as an integer of a small type: to the nearest, ties to even, plus the zero point, at most what the type holds.
-TensorId quantized(NodeImport& n, TensorId x, TensorId zero_point, DType to) {
   TensorId whole = n.elementwise(ElementwiseOp::round, {x});
   if (zero_point.valid()) whole = n.elementwise(ElementwiseOp::add, {whole, n.cast(zero_point, DType::f32)});
-  return n.cast(n.elementwise(ElementwiseOp::clip, {whole}, lowest_of(to), highest_of(to)), to);
+  return n.of_narrow(n.cast(n.elementwise(ElementwiseOp::clip, {whole}, lowest_of(to), highest_of(to)), to.dtype), to.narrow);
 }
 
-// q - zero point as i32.
 TensorId shifted(NodeImport& n, TensorId q, TensorId zero_point) {
+  if (const TensorId known = shifted_constant(n, q, zero_point); known.valid()) return known;
   const TensorId wide = n.cast(q, DType::i32);
   return zero_point.valid() ? n.elementwise(ElementwiseOp::sub, {wide, n.cast(zero_point, DType::i32)}) : wide;
+}
+
+TensorId dequantized(NodeImport& n, TensorId q, TensorId scale, TensorId zero_point) {
+  const bool is_whole = is_integer(n.dtype(q));
+  TensorId difference = q;
+  if (zero_point.valid()) difference = is_whole ? shifted(n, q, zero_point) : n.elementwise(ElementwiseOp::sub, {q, zero_point});
+  return n.elementwise(ElementwiseOp::mul, {n.cast(difference, DType::f32), scale});
 }
 
 void expect_eight_bits(NodeImport& n, TensorId q) {
@@ -63,7 +120,6 @@ void expect_eight_bits(NodeImport& n, TensorId q) {
   if (dtype != DType::i8 && dtype != DType::u8) throw n.bad("an operand is {}, expected i8 or u8", name_of(dtype));
 }
 
-// The zero point of a left operand is one number or one per row, of a right one one number or one per column.
 TensorId of_rows(NodeImport& n, TensorId parameter) {
   const Shape shape = n.shape(parameter);
   if (element_count(shape) == 1) return n.reshape(parameter, {});
@@ -72,6 +128,8 @@ TensorId of_rows(NodeImport& n, TensorId parameter) {
 TensorId of_columns(NodeImport& n, TensorId parameter) {
   return element_count(n.shape(parameter)) == 1 ? n.reshape(parameter, {}) : parameter;
 }
+
+namespace {
 
 // The zero point or scale of a convolution's weights: one number, or one per output channel, shaped as the first of `rank` dimensions.
 TensorId of_channels(NodeImport& n, TensorId parameter, int64_t rank) {
@@ -84,45 +142,74 @@ TensorId of_channels(NodeImport& n, TensorId parameter, int64_t rank) {
 
 }  // namespace
 
+namespace {
+
+void quantize_linear(NodeImport& n, const Grid& grid, const std::optional<QuantisedType>& given, bool saturate) {
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  const QuantisedType to = n.has(2) ? QuantisedType{n.dtype(n.in(2)), n.narrow(n.in(2))} : given.value_or(QuantisedType{});
+  if (given && *given != to) throw n.bad("attribute 'output_dtype' is {}, the zero point is {}", text_of(*given), text_of(to));
+  if (to.narrow == NarrowType::e8m0 || (to.narrow == NarrowType::none && !is_small_integer(to.dtype)))
+    throw n.refuse("quantises to {}, supported: integers of 2 to 16 bits, floats of 4 and 8 bits", text_of(to));
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    if (n.narrow(n.in(i)) != NarrowType::none && n.narrow(n.in(i)) != NarrowType::e8m0)
+      throw n.bad("input {} is {}, expected a float or i32", i, n.type_text(n.in(i)));
+  }
+  const TensorId scale = along_grid(n, n.cast(n.in(1), DType::f32), shape, grid, "y_scale");
+  const TensorId zero_point = n.has(2) ? along_grid(n, n.in(2), shape, grid, "y_zero_point") : TensorId();
+  n.result(0, quantized(n, n.elementwise(ElementwiseOp::div, {n.cast(x, DType::f32), scale}), zero_point, to, saturate));
+}
+
+void dequantize_linear(NodeImport& n, const Grid& grid, const std::optional<QuantisedType>& given) {
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  if (!given && n.narrow(n.in(1)) != NarrowType::none)
+    throw n.bad("x_scale is {}, and there is no attribute 'output_dtype', expected one", n.type_text(n.in(1)));
+  const QuantisedType to = given.value_or(QuantisedType{n.dtype(n.in(1)), NarrowType::none});
+  if (to.narrow != NarrowType::none || !is_float(to.dtype)) throw n.bad("the result is {}, expected a float", text_of(to));
+  if (n.narrow(x) == NarrowType::none && !is_small_integer(n.dtype(x)) && n.dtype(x) != DType::i32)
+    throw n.refuse("x is {}, supported: integers of 2 to 16 bits, i32, floats of 4 and 8 bits", n.type_text(x));
+  expect_grid(n, n.in(1), shape, grid, "x_scale");
+  if (n.has(2)) {
+    n.expect_same_dtype({x, n.in(2)});
+    expect_grid(n, n.in(2), shape, grid, "x_zero_point");
+  }
+  const TensorId known = dequantized_constant(n, x, n.in(1), n.optional_in(2), grid, to.dtype);
+  if (known.valid()) return n.result(0, known);
+  const TensorId scale = along_grid(n, n.cast(n.in(1), DType::f32), shape, grid, "x_scale");
+  const TensorId zero_point = n.has(2) ? along_grid(n, n.in(2), shape, grid, "x_zero_point") : TensorId();
+  n.result(0, n.cast(dequantized(n, x, scale, zero_point), to.dtype));
+}
+
+}  // namespace
+
 // y = round(x / scale) + zero point, saturated.
 void import_quantize_linear(NodeImport& n) {
   n.expect_counts(2, 3);
-  const TensorId x = n.in(0);
-  const Shape shape = n.shape(x);
-  const int64_t axis = read_axis(n);
-  if (n.version() >= 19) n.attr_flag("saturate", true);  // of the 8-bit floats only
+  const Grid grid = read_grid(n);
+  const bool saturate = n.version() < 19 || n.attr_flag("saturate", true);  // of the narrow floats only
   if (n.version() >= 23 && n.attr_int("precision", 0) > 1) throw n.refuse("attribute 'precision' is not FLOAT, which is what is supported");
-  const std::optional<DType> given = read_output_type(n, 21);
-  const DType to = n.has(2) ? n.dtype(n.in(2)) : given.value_or(DType::u8);
-  if (given && *given != to) throw n.bad("attribute 'output_dtype' is not the type of the zero point");
-  if (!is_small_integer(to)) throw n.refuse("quantises to {}, supported: integers of 8 and 16 bits", name_of(to));
-  const TensorId scale = along_axis(n, n.cast(n.in(1), DType::f32), shape, axis, "y_scale");
-  const TensorId zero_point = n.has(2) ? along_axis(n, n.in(2), shape, axis, "y_zero_point") : TensorId();
-  n.result(0, quantized(n, n.elementwise(ElementwiseOp::div, {n.cast(x, DType::f32), scale}), zero_point, to));
+  quantize_linear(n, grid, read_output_type(n, 21), saturate);
 }
 
 // y = (x - zero point) * scale, of the scale's type.
 void import_dequantize_linear(NodeImport& n) {
   n.expect_counts(2, 3);
-  const TensorId x = n.in(0);
-  const Shape shape = n.shape(x);
-  const int64_t axis = read_axis(n);
-  const DType to = read_output_type(n, 23).value_or(n.dtype(n.in(1)));
-  if (!is_small_integer(n.dtype(x)) && n.dtype(x) != DType::i32)
-    throw n.refuse("x is {}, supported: integers of 8 and 16 bits, i32", name_of(n.dtype(x)));
-  const TensorId scale = along_axis(n, n.cast(n.in(1), DType::f32), shape, axis, "x_scale");
-  TensorId whole = x;
-  if (n.has(2)) {
-    n.expect_same_dtype({x, n.in(2)});
-    whole = shifted(n, x, along_axis(n, n.in(2), shape, axis, "x_zero_point"));
-  }
-  n.result(0, n.cast(n.elementwise(ElementwiseOp::mul, {n.cast(whole, DType::f32), scale}), to));
+  dequantize_linear(n, read_grid(n), read_output_type(n, 23));
 }
 
-// Quantises x to u8. Scale and zero point follow from the range of x's elements, extended to contain 0.
-void import_dynamic_quantize_linear(NodeImport& n) {
-  n.expect_counts(1, 1, 3);
-  const TensorId x = n.float_in(0);
+// The same of com.microsoft, which had narrow integers and 16 bits before ONNX.
+void import_ms_quantize_linear(NodeImport& n) {
+  n.expect_counts(2, 3);
+  quantize_linear(n, {n.attr_int("axis", 1), n.attr_int("block_size", 0)}, std::nullopt, n.attr_flag("saturate", true));
+}
+void import_ms_dequantize_linear(NodeImport& n) {
+  n.expect_counts(2, 3);
+  dequantize_linear(n, {n.attr_int("axis", 1), n.attr_int("block_size", 0)}, std::nullopt);
+}
+
+// Scale and zero point follow from the range of x's elements, extended to contain 0.
+DynamicallyQuantized dynamically_quantized(NodeImport& n, TensorId x) {
   Reduce all{ReduceKind::max, range(0, n.rank(x)), /*keepdims=*/false};
   const TensorId zero = n.constant_f32(0);
   const TensorId most = n.elementwise(ElementwiseOp::max, {n.add(all, {x}), zero});
@@ -133,10 +220,16 @@ void import_dynamic_quantize_linear(NodeImport& n) {
   const TensorId is_flat = n.elementwise(ElementwiseOp::equal, {range, zero});
   const TensorId scale = n.elementwise(ElementwiseOp::where, {is_flat, n.constant_f32(1), step});
   const TensorId below = n.elementwise(ElementwiseOp::div, {n.elementwise(ElementwiseOp::neg, {least}), scale});
-  const TensorId zero_point = quantized(n, below, TensorId(), DType::u8);
-  n.result(0, quantized(n, n.elementwise(ElementwiseOp::div, {x, scale}), zero_point, DType::u8));
-  n.result(1, scale);
-  n.result(2, zero_point);
+  const TensorId zero_point = quantized(n, below, TensorId(), {DType::u8});
+  return {quantized(n, n.elementwise(ElementwiseOp::div, {x, scale}), zero_point, {DType::u8}), scale, zero_point};
+}
+
+void import_dynamic_quantize_linear(NodeImport& n) {
+  n.expect_counts(1, 1, 3);
+  const DynamicallyQuantized made = dynamically_quantized(n, n.float_in(0));
+  n.result(0, made.q);
+  n.result(1, made.scale);
+  n.result(2, made.zero_point);
 }
 
 // i32 products of what 8-bit integers stand for, without scales.
@@ -163,7 +256,7 @@ void import_qlinear_matmul(NodeImport& n) {
   }
   const TensorId scale = n.elementwise(ElementwiseOp::div, {both, scale_of(n.reshape(n.in(6), {}))});
   const TensorId zero_point = n.reshape(n.in(7), {});
-  n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, n.dtype(zero_point)));
+  n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, {n.dtype(zero_point)}));
 }
 
 // Pads are zero points, which stand for 0.
@@ -188,7 +281,7 @@ void import_qlinear_conv(NodeImport& n) {
   const TensorId product = n.cast(convolution(n, x, w, bias), DType::f32);
   const TensorId both = n.elementwise(ElementwiseOp::mul, {n.reshape(n.in(1), {}), of_channels(n, n.in(4), rank - 1)});
   const TensorId scale = n.elementwise(ElementwiseOp::div, {both, n.reshape(n.in(6), {})}), zero_point = n.reshape(n.in(7), {});
-  n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, n.dtype(zero_point)));
+  n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, {n.dtype(zero_point)}));
 }
 
 }  // namespace tamp::frontend

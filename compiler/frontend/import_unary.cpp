@@ -91,23 +91,54 @@ void import_clip(NodeImport& n) {
   clip_between(n, x, low, high);
 }
 
+namespace {
+
+// x of integers of a few bits: of a float without its fraction, then the lowest bits.
+TensorId cast_to_narrow_integer(NodeImport& n, TensorId x, NarrowType to) {
+  const float count = highest_of(to) - lowest_of(to) + 1;
+  const auto number = [&](float value) { return n.cast(n.constant_f32(value), DType::i32); };
+  const bool has_sign = lowest_of(to) < 0;
+  TensorId whole = n.cast(x, DType::i32);
+  if (has_sign) whole = n.elementwise(ElementwiseOp::sub, {whole, number(lowest_of(to))});
+  whole = n.elementwise(ElementwiseOp::mod, {whole, number(count)});
+  if (has_sign) whole = n.elementwise(ElementwiseOp::add, {whole, number(lowest_of(to))});
+  return n.cast(whole, held_as(to));
+}
+
+TensorId cast_to_narrow(NodeImport& n, TensorId x, NarrowType to, bool saturate) {
+  if (n.narrow(x) == to) return x;
+  if (to == NarrowType::e8m0) throw n.refuse("casts to FLOAT8E8M0, supported: as the type of constants, and casts from it");
+  if (!is_float(to)) return n.of_narrow(cast_to_narrow_integer(n, x, to), to);
+  return n.of_narrow(narrow_float(n, x, to, saturate), to);
+}
+
+}  // namespace
+
+TensorId narrow_float(NodeImport& n, TensorId x, NarrowType to, bool saturate) {
+  return n.elementwise(ElementwiseOp::small_float, {n.cast(x, DType::f32)}, static_cast<float>(to), saturate ? 1.0F : 0.0F);
+}
+
 void import_cast(NodeImport& n) {
   const TensorId x = single_operand(n);
-  if (n.version() >= 19) n.attr_flag("saturate", true);  // of the 8-bit floats only
-  if (n.version() >= 24) n.ignore("round_mode");         // the same
+  const bool saturate = n.version() < 19 || n.attr_flag("saturate", true);  // of the narrow floats only
+  if (n.version() >= 24) n.ignore("round_mode");                            // of FLOAT8E8M0 only
   const int type = cast_target(n);
+  const NarrowType narrow = narrow_of_onnx(type);
+  if (narrow != NarrowType::none) return n.result(0, cast_to_narrow(n, x, narrow, saturate));
   const std::optional<DType> to = dtype_of_onnx(type);
   if (!to && is_onnx_type(type)) throw n.refuse("attribute 'to' is {}, which is not supported", onnx_type_name(type));
   if (!to) throw n.bad("attribute 'to' is {}, which is no element type", type);
-  n.result(0, n.cast(x, *to));
+  n.result(0, n.cast(n.as_held(x), *to));
 }
 
 // The type is that of a second operand, whose elements nobody looks at.
 void import_cast_like(NodeImport& n) {
   n.expect_counts(2, 2);
-  if (n.version() >= 19) n.attr_flag("saturate", true);  // as in Cast
+  const bool saturate = n.version() < 19 || n.attr_flag("saturate", true);  // as in Cast
   if (n.version() >= 24) n.ignore("round_mode");
-  n.result(0, n.cast(n.in(0), n.dtype(n.in(1))));
+  const NarrowType narrow = n.narrow(n.in(1));
+  if (narrow != NarrowType::none) return n.result(0, cast_to_narrow(n, n.in(0), narrow, saturate));
+  n.result(0, n.cast(n.as_held(n.in(0)), n.dtype(n.in(1))));
 }
 
 void import_is_inf(NodeImport& n) {

@@ -22,6 +22,10 @@ Importer import_conv_transpose, import_col2im;
 // import_pool.cpp
 Importer import_max_pool, import_average_pool, import_lp_pool, import_max_unpool, import_global_lp_pool;
 void import_global_pool(NodeImport& n, ReduceKind kind);
+struct PoolAttributes {  // that the operator has
+  bool dilated = false, rounds_up = false, counts_pads = false;
+};
+TensorId average_pooled(NodeImport& n, TensorId x, const PoolAttributes& has);
 
 // import_resize.cpp
 Importer import_resize, import_upsample;
@@ -39,10 +43,20 @@ TensorId matrix_product(NodeImport& n, TensorId a, TensorId b);  // of one type,
 
 // import_quantized.cpp
 Importer import_quantize_linear, import_dequantize_linear, import_dynamic_quantize_linear, import_matmul_integer, import_qlinear_matmul,
-    import_conv_integer, import_qlinear_conv;
+    import_conv_integer, import_qlinear_conv, import_ms_quantize_linear, import_ms_dequantize_linear;
+
+// import_weights.cpp
+Importer import_ms_matmul_n_bits, import_ms_matmul_bnb4, import_ms_gather_block_quantized;
+
+// import_qlinear.cpp
+Importer import_ms_dynamic_quantize_matmul, import_ms_matmul_integer_to_float, import_ms_qgemm, import_ms_qlinear_average_pool,
+    import_ms_qlinear_concat, import_ms_qlinear_global_average_pool, import_ms_qlinear_leaky_relu, import_ms_qlinear_sigmoid,
+    import_ms_qlinear_softmax, import_ms_qlinear_where;
+void import_ms_qlinear_binary(NodeImport& n, ElementwiseOp op);
 
 // import_unary.cpp
 Importer import_gelu, import_clip, import_cast, import_cast_like, import_is_inf;
+TensorId narrow_float(NodeImport& n, TensorId x, NarrowType to, bool saturate);  // rounded to the type's numbers
 
 // import_binary.cpp
 Importer import_bit_shift, import_pow, import_mod, import_prelu, import_where, import_mean;

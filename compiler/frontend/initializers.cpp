@@ -130,6 +130,8 @@ void check_bools(const Bytes& bytes, const std::string& where) {
 }
 
 DType element_type(const onnx::TensorProto& tensor, const std::string& where) {
+  const NarrowType narrow = narrow_of_onnx(tensor.data_type());
+  if (narrow != NarrowType::none) return held_as(narrow);
   const std::optional<DType> dtype = dtype_of_onnx(tensor.data_type());
   if (dtype) return *dtype;
   const std::string text = fmt::format("{}: element type {}", where, onnx_type_name(tensor.data_type()));
@@ -187,14 +189,18 @@ std::string shape_limit(const Shape& shape) {
   return fmt::format("has shape {}, more than {} elements", shape_text(shape), kMaxElements);
 }
 
-ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where) {
-  ops::Value value;
+FileTensor read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where) {
+  FileTensor value;
+  value.narrow = narrow_of_onnx(tensor.data_type());
   value.dtype = element_type(tensor, where);
   value.shape.assign(tensor.dims().begin(), tensor.dims().end());
   const std::optional<int64_t> count = value.shape.size() > kMaxRank ? std::nullopt : checked_count(value.shape);
   if (!count && value.shape.size() <= kMaxRank) throw bad_input("{}: impossible shape {}", where, shape_text(value.shape));
   if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported("{}: {}", where, limit);
-  const int64_t bytes_needed = *count * bytes_of(value.dtype);
+  const bool is_packed = value.narrow != NarrowType::none;
+  const int64_t stored = is_packed ? packed_bytes_of(value.narrow, *count) : *count;  // numbers, of packed types bytes
+  const DType stored_type = is_packed ? DType::u8 : value.dtype;
+  const int64_t bytes_needed = stored * bytes_of(stored_type);
   if (tensor.has_segment()) throw unsupported("{}: is stored in segments", where);
 
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
@@ -202,11 +208,16 @@ ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, co
       throw bad_input("{}: values both inside the model and in an external file", where);
     const bool read = source.load_weights || bytes_needed <= kSmallBytes;
     // Only numbers in floats are large; types of results depend on others.
-    const Loading loading = is_float(value.dtype) ? Loading::when_asked : Loading::at_once;
+    const Loading loading = is_float(value.dtype) || is_packed ? Loading::when_asked : Loading::at_once;
     value.data = read_external_data(tensor, source.folder, bytes_needed, read ? loading : Loading::none, where);
     if (!read) return value;
   } else {
-    value.data = std::make_shared<const Bytes>(inline_bytes(tensor, value.dtype, *count, where));
+    value.data = std::make_shared<const Bytes>(inline_bytes(tensor, stored_type, stored, where));
+  }
+  if (is_packed) {
+    value.data =
+        TensorData::made_by(static_cast<size_t>(*count * bytes_of(value.dtype)),
+                            [type = value.narrow, packed = value.data, count = *count] { return unpacked(type, *packed.hold(), count); });
   }
   if (value.dtype == DType::boolean) check_bools(*value.data, where);
   return value;

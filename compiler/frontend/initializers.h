@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "compiler/frontend/narrow_types.h"
 #include "compiler/ops/ops.h"
 
 namespace onnx {
@@ -12,7 +13,7 @@ class TensorProto;
 
 namespace tamp::frontend {
 
-// TensorProto::DataType as a number -> ours; none for strings, complex and the 8-bit and smaller types.
+// TensorProto::DataType as a number -> ours; none for strings, complex numbers and those of NarrowType.
 std::optional<DType> dtype_of_onnx(int onnx_type);
 // "FLOAT16", "FLOAT8E4M3FN", "99".
 std::string onnx_type_name(int onnx_type);
@@ -33,8 +34,13 @@ struct TensorSource {
   bool load_weights = true;  // false: large external data are checked and left null
 };
 
+// A tensor of a file, its numbers held as NarrowType says.
+struct FileTensor : ops::Value {
+  NarrowType narrow = NarrowType::none;
+};
+
 // Every Error begins with `where` ("m.onnx: initializer 'w'"). The raw bytes are taken out of `tensor`, so that a large
 // model is not held twice. `data` is null only if the source says so.
-ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where);
+FileTensor read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where);
 
 }  // namespace tamp::frontend

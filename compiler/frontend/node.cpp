@@ -72,7 +72,7 @@ std::string kind_of(const Attribute& attribute) {
                         [](const std::vector<int64_t>&) -> std::string { return "ints"; },
                         [](const std::vector<float>&) -> std::string { return "floats"; },
                         [](const std::vector<std::string>&) -> std::string { return "strings"; },
-                        [](const ops::Value&) -> std::string { return "tensor"; },
+                        [](const FileTensor&) -> std::string { return "tensor"; },
                         [](const std::shared_ptr<Subgraph>&) -> std::string { return "graph"; },
                         [](const OtherAttribute& other) -> std::string { return other.kind; },
                     },

@@ -24,7 +24,7 @@ struct Subgraph;
 
 struct Attribute {
   std::string name;
-  std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>, ops::Value,
+  std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>, FileTensor,
                std::shared_ptr<Subgraph>, OtherAttribute>
       value;
 };

@@ -93,9 +93,31 @@ const std::vector<TensorId>& NodeImport::elements(size_t i) const {
   return found->second;
 }
 
+NarrowType NodeImport::narrow(TensorId id) const {
+  const auto found = builder_.narrow.find(id);
+  return found == builder_.narrow.end() ? NarrowType::none : found->second;
+}
+
+std::string NodeImport::type_text(TensorId id) const {
+  const NarrowType type = narrow(id);
+  return type == NarrowType::none ? name_of(dtype(id)) : onnx_type_name(static_cast<int>(type));
+}
+
+TensorId NodeImport::as_held(TensorId id) { return of_narrow(id, NarrowType::none); }
+
+TensorId NodeImport::of_narrow(TensorId id, NarrowType type) {
+  const NarrowType is = narrow(id);
+  if (is == type) return id;
+  const bool is_own = is == NarrowType::none && id.index() >= first_new_tensor_;  // of this node: nobody else reads it
+  if (!is_own) id = is_constant(id) ? constant(value(id)) : elementwise(ElementwiseOp::identity, {id});
+  if (type != NarrowType::none) builder_.narrow[id] = type;
+  return id;
+}
+
 void NodeImport::expect_same_dtype(const std::vector<TensorId>& ids) const {
   for (const TensorId id : ids) {
-    if (dtype(id) != dtype(ids[0])) throw bad("operands of different types: {} and {}", name_of(dtype(ids[0])), name_of(dtype(id)));
+    if (dtype(id) != dtype(ids[0]) || narrow(id) != narrow(ids[0]))
+      throw bad("operands of different types: {} and {}", type_text(ids[0]), type_text(id));
   }
 }
 
@@ -280,6 +302,10 @@ TensorId NodeImport::expand(TensorId id, const Shape& to) {
 }
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
+
+TensorId NodeImport::file_tensor(FileTensor value) {
+  return builder_.add_file_tensor(builder_.unique_tensor_name(name_), std::move(value));
+}
 
 TensorId NodeImport::growing() {
   const TensorId id = sequence({});

@@ -66,6 +66,11 @@ class NodeImport {
   Shape shape(TensorId id) const { return builder_.graph.tensor(id).shape; }
   int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
   DType dtype(TensorId id) const { return builder_.dtype(id); }
+  // The type whose numbers the tensor holds in another one; and the tensor as one of the type that holds them, or as one of `type`.
+  NarrowType narrow(TensorId id) const;
+  TensorId as_held(TensorId id);
+  TensorId of_narrow(TensorId id, NarrowType type);
+  std::string type_text(TensorId id) const;  // "f32", "INT4"
   bool is_constant(TensorId id) const { return builder_.is_constant(id) && builder_.has_data(id); }
   ops::Value value(TensorId constant) const { return builder_.value(constant); }
   void expect_same_dtype(const std::vector<TensorId>& ids) const;
@@ -126,6 +131,10 @@ class NodeImport {
   bool keeps_copies() const { return builder_.keeps_copies; }
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
+  TensorId file_tensor(FileTensor value);
+  TensorId unpacked(TensorId source, const Builder::Key& key, ops::Value value) {
+    return builder_.unpacked(name_, source, key, std::move(value), context_.where);
+  }
   TensorId sequence(std::vector<TensorId> elements);
   TensorId growing();                    // a sequence in a loop of run time (Builder::growing)
   TensorId constant_f32(float value);    // a scalar

@@ -38,6 +38,8 @@ void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names)
   }
 }
 
+constexpr const char* kTypesOfPorts = "floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool";
+
 class Reader {
  public:
   Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
@@ -137,16 +139,16 @@ class Reader {
       TensorId id;
       refusals_.collect([&] {
         const std::string where = fmt::format("{}: initializer '{}'", file_, printable(proto.name()));
-        id = builder_.add_value(proto.name(), read_initializer(proto, is_read.contains(proto.name()), where));
+        id = builder_.add_file_tensor(proto.name(), read_initializer(proto, is_read.contains(proto.name()), where));
       });
       scope_.values[proto.name()] = id;
     }
   }
 
   // External values that nobody reads are checked but not loaded. Initializers that name the same range of a file share one copy.
-  ops::Value read_initializer(onnx::TensorProto& proto, bool is_read, const std::string& where) {
+  FileTensor read_initializer(onnx::TensorProto& proto, bool is_read, const std::string& where) {
     if (proto.data_location() != onnx::TensorProto::EXTERNAL) return read_tensor(proto, source_, where);
-    ops::Value value = read_tensor(proto, {source_.folder, /*load_weights=*/false}, where);
+    FileTensor value = read_tensor(proto, {source_.folder, /*load_weights=*/false}, where);
     if (value.data || !is_read || !source_.load_weights) return value;
     onnx::TensorProto range = proto;
     range.clear_name();
@@ -262,9 +264,9 @@ class Reader {
     const std::optional<DType> known = dtype_of_onnx(type.element_type);
     if (!known) {
       throw unsupported(
-          "{} has element type {}, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
+          "{} has element type {}, supported: {}; "
           "export the model without it",
-          where, onnx_type_name(type.element_type));
+          where, onnx_type_name(type.element_type), kTypesOfPorts);
     }
     dtype = *known;
     return shape;
@@ -300,13 +302,16 @@ class Reader {
     if (found == scope_.values.end() || !found->second.valid()) return "";
     const Tensor& tensor = builder_.graph.tensor(found->second);
     const DType dtype = builder_.dtype(found->second);
+    const NarrowType narrow = narrow_of(found->second);
+    const std::string type = narrow == NarrowType::none ? name_of(dtype) : onnx_type_name(static_cast<int>(narrow));
     const DeclaredType claim = declared_type(value);
     const std::string where = fmt::format("{}: {} declares '{}'", file_, list, printable(value.name()));
     const std::string kind = builder_.sequences.contains(found->second) ? "sequence" : "tensor";
     if (claim.kind.empty() || (claim.kind == kind && kind == "sequence")) return "";
     if (claim.kind != kind) return fmt::format("{} to be a {}, it is a {}", where, claim.kind, kind);
-    if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype)
-      return fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype));
+    const bool is_it =
+        narrow == NarrowType::none ? dtype_of_onnx(claim.element_type) == dtype : narrow_of_onnx(claim.element_type) == narrow;
+    if (claim.element_type != 0 && !is_it) return fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), type);
     if (!claim.dims) return "";
     bool fits = claim.dims->size() == tensor.shape.size();
     const auto padded = builder_.padded.find(found->second);  // the claim may count only the valid entries
@@ -316,6 +321,11 @@ class Reader {
       fits = !dim.symbol.empty() || dim.extent == tensor.shape[d] || (is_padded && dim.extent >= 0 && dim.extent < tensor.shape[d]);
     }
     return fits ? "" : fmt::format("{} to be of shape {}, it is {}", where, dims_text(claim), shape_text(tensor.shape));
+  }
+
+  NarrowType narrow_of(TensorId id) const {
+    const auto found = builder_.narrow.find(id);
+    return found == builder_.narrow.end() ? NarrowType::none : found->second;
   }
 
   void read_outputs() {
@@ -329,6 +339,10 @@ class Reader {
       if (builder_.sequences.contains(found->second))
         throw unsupported("{}: graph output '{}' is a sequence, supported: tensors", file_, text);
       const TensorId id = found->second;
+      if (const NarrowType narrow = narrow_of(id); narrow != NarrowType::none) {
+        throw unsupported("{}: graph output '{}' has element type {}, supported: {}; add a Cast or DequantizeLinear behind it", file_, text,
+                          onnx_type_name(static_cast<int>(narrow)), kTypesOfPorts);
+      }
       const bool is_first = names.insert(output.name()).second;
       const std::string name = is_first ? output.name() : builder_.unique_tensor_name(output.name());
       names.insert(name);

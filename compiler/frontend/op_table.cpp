@@ -51,14 +51,32 @@ void append_microsoft(std::vector<OpRow>& table) {
   };
   row("Attention", import_ms_attention, "without rotary embedding; a mask of [batch], [batch,keys], or [batch,length,keys]");
   row("BiasGelu", [](NodeImport& n) { import_bias_gelu(n, ElementwiseOp::gelu); });
+  row("DequantizeLinear", import_ms_dequantize_linear);
+  row("DynamicQuantizeMatMul", import_ms_dynamic_quantize_matmul);
   row("EmbedLayerNormalization", import_embed_layer_normalization);
   row("FastGelu", [](NodeImport& n) { import_bias_gelu(n, ElementwiseOp::gelu_tanh); });
   row("FusedMatMul", import_fused_matmul, "without transBatchA and transBatchB");
+  row("GatherBlockQuantized", import_ms_gather_block_quantized,
+      "data, scales and zero_points must be constants; an index of run time outside of the axis takes the nearest element");
   row("Gelu", import_ms_gelu);
   row("GroupQueryAttention", import_ms_group_query_attention,
       "total_sequence_length of run time with a cache of constant size; without quantised keys");
   row("LayerNormalization", import_layer_normalization);
+  row("MatMulBnb4", import_ms_matmul_bnb4, "B and absmax must be constants");
+  row("MatMulIntegerToFloat", import_ms_matmul_integer_to_float);
+  row("MatMulNBits", import_ms_matmul_n_bits, "2, 4 and 8 bits; all operands but A and bias must be constants");
   row("MultiHeadAttention", import_ms_multi_head_attention, "without past_sequence_length and cache_indirection; masks as of Attention");
+  row("QGemm", import_ms_qgemm);
+  row("QLinearAdd", [](NodeImport& n) { import_ms_qlinear_binary(n, ElementwiseOp::add); });
+  row("QLinearAveragePool", import_ms_qlinear_average_pool, "1-D to 6-D");
+  row("QLinearConcat", import_ms_qlinear_concat);
+  row("QLinearGlobalAveragePool", import_ms_qlinear_global_average_pool);
+  row("QLinearLeakyRelu", import_ms_qlinear_leaky_relu);
+  row("QLinearMul", [](NodeImport& n) { import_ms_qlinear_binary(n, ElementwiseOp::mul); });
+  row("QLinearSigmoid", import_ms_qlinear_sigmoid);
+  row("QLinearSoftmax", import_ms_qlinear_softmax);
+  row("QLinearWhere", import_ms_qlinear_where);
+  row("QuantizeLinear", import_ms_quantize_linear);
   row("QuickGelu", import_quick_gelu);
   row("RotaryEmbedding", import_ms_rotary_embedding, "without scale and is_packed_batching");
   row("SimplifiedLayerNormalization", [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/true); });
@@ -113,10 +131,7 @@ std::vector<OpRow> make_table() {
       {"DFT", {17, 20}, import_dft, "dft_length and axis must be constants; not both inverse and onesided"},
       {"DeformConv", {19, 22}, import_deform_conv, "2-D"},
       {"DepthToSpace", {1, 11, 13, 28}, import_depth_to_space, ""},
-      {"DequantizeLinear",
-       {10, 13, 19, 21, 23, 24, 25, 28},
-       import_dequantize_linear,
-       "integers of 8 to 32 bits, one scale or one per axis"},
+      {"DequantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_dequantize_linear, ""},
       {"Dropout", {1, 6, 7, 10, 12, 13, 22}, import_dropout, "inference"},
       {"DynamicQuantizeLinear", {11}, import_dynamic_quantize_linear, ""},
       {"Einsum", {12, 28}, import_einsum, ""},
@@ -174,7 +189,7 @@ std::vector<OpRow> make_table() {
       {"Pow", {1, 7, 12, 13, 15}, import_pow, ""},
       {"QLinearConv", {10}, import_qlinear_conv, "1-D to 3-D"},
       {"QLinearMatMul", {10, 21}, import_qlinear_matmul, "integers of 8 bits"},
-      {"QuantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_quantize_linear, "integers of 8 and 16 bits, one scale or one per axis"},
+      {"QuantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_quantize_linear, ""},
       {"RMSNormalization", {23}, [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/false); }, ""},
       {"RNN", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::rnn); }, ""},
       {"Range", {11, 27}, import_range, "operands must be constants"},
@@ -248,8 +263,8 @@ std::string why_unknown(std::string_view domain, std::string_view op_type) {
   const auto has = [&](std::string_view word) { return op_type.find(word) != std::string_view::npos; };
   if (op_type.empty()) return "the node names no operator";
   if (op_type.starts_with("Optional")) return "optional values are not supported; export the model without them";
-  if (domain == kMicrosoft && (has("NBits") || has("Bnb4") || has("FpQ4") || has("BlockQuantized")))
-    return "weights of a few bits are not supported; give the model before it was quantised, or with weights of 8 bits";
+  if (domain == kMicrosoft && (has("FpQ4") || has("FpA4W") || has("BlockQuantized")))
+    return "weights of this kind are not supported; MatMulNBits and GatherBlockQuantized are";
   if (domain == kMicrosoft && (op_type.starts_with("Q") || has("Quantize")))
     return "the quantised operator of ONNX Runtime is not supported; quantise with QuantFormat.QDQ, or give the float model";
   const std::string near = op_type.size() < 4 ? "" : did_you_mean(op_type, names_in(domain));  // Det is no DFT

@@ -54,6 +54,10 @@ RK_LIBRARY(ceil)
 RK_LIBRARY(rint)
 RK_LIBRARY(fabs)
 #undef RK_LIBRARY
+RK_FUNCTION int exponent_of(float x) { return ::ilogbf(x); }
+RK_FUNCTION int exponent_of(double x) { return ::ilogb(x); }
+RK_FUNCTION float times_power(float x, int exponent) { return ::ldexpf(x, exponent); }
+RK_FUNCTION double times_power(double x, int exponent) { return ::ldexp(x, exponent); }
 RK_FUNCTION float pow(float x, float y) { return ::powf(x, y); }
 RK_FUNCTION double pow(double x, double y) { return ::pow(x, y); }
 RK_FUNCTION float fmod(float x, float y) { return ::fmodf(x, y); }
@@ -207,6 +211,34 @@ RK_FUNCTION T right_shift(T x, T y) {  // of a negative number ones come in
   if (static_cast<uint64_t>(y) < 64) return static_cast<T>(x >> static_cast<uint64_t>(y));
   return x < T{0} ? static_cast<T>(-1) : T{0};
 }
+// The number of a float type of 8 or 4 bits that is nearest to x, ties to even. `type` is the type's number in ONNX: 17 e4m3fn, 18
+// e4m3fnuz, 19 e5m2, 20 e5m2fnuz, 23 e2m1. What is beyond the largest number becomes that if `saturate` is not 0, else infinity where the
+// type has one, else NaN; e2m1 has neither, and always saturates. The types "uz" have no -0. For example e4m3fn: 0.3 lies in steps of 1/32
+// and is 0.3125, 17 lies halfway between 16 and 18 and is 16, 1000 is 448.
+template <class T>
+RK_FUNCTION T small_float(T x, T type, T saturate) {
+  if (x != x) return x;
+  const int format = static_cast<int>(type);
+  const bool is_e4m3 = format == 17 || format == 18, is_e2m1 = format == 23, has_no_minus_zero = format == 18 || format == 20;
+  const int digits = is_e4m3 ? 3 : is_e2m1 ? 1 : 2;  // behind the point
+  const int lowest = is_e2m1 ? 0 : format == 17 ? -6 : format == 18 ? -7 : format == 19 ? -14 : -15;
+  const T largest = format == 17 ? T(448) : format == 18 ? T(240) : is_e2m1 ? T(6) : T(57344);
+  const T size = fabs(x);
+  T rounded = size;
+  if (size < T(2) * largest) {
+    const int exponent = size == T(0) ? lowest : exponent_of(size);
+    const int step = (exponent < lowest ? lowest : exponent) - digits;
+    rounded = times_power(rint(times_power(size, -step)), step);
+  }
+  if (rounded > largest) {
+    if (saturate != T(0) || is_e2m1)
+      rounded = largest;
+    else
+      rounded = static_cast<T>(format == 19 ? INFINITY : NAN);
+  }
+  if (rounded == T(0)) return has_no_minus_zero ? T(0) : x * T(0);
+  return x < T(0) ? -rounded : rounded;
+}
 
 }  // namespace rk::functions
 
@@ -284,6 +316,7 @@ RK_FUNCTION T right_shift(T x, T y) {  // of a negative number ones come in
   ROW(bit_not, 1, (), wholes, same, rare, 40, ("BitwiseNot", {18}), ~x)                                                            \
   ROW(shift_left, 2, (), wholes, same, rare, 40, (), left_shift(x, y))                                                             \
   ROW(shift_right, 2, (), wholes, same, rare, 40, (), right_shift(x, y))                                                           \
+  ROW(small_float, 1, ("type", 17.0F, "saturate", 1.0F), reals, same, rare, 60, (), small_float(x, y, z))                          \
   ROW(rounded, 1, ("min", 0.0F, "max", 0.0F), reals, same, wide, 14, (), rounded(x, y, z))
 // clang-format on
 

@@ -92,6 +92,41 @@ case("model_is_a_folder", BAD, lambda f: (f / "model.onnx").mkdir(), "not a regu
 case("model_is_a_fifo", BAD, lambda f: os.mkfifo(f / "model.onnx"), "not a regular file")
 case("model_is_missing", BAD, lambda f: None, "cannot open")
 
+# --- weights of few bits -----------------------------------------------------------------------------------------------
+
+
+def packed(name, data_type, dims, raw):
+    return TensorProto(name=name, data_type=data_type, dims=dims, raw_data=bytes(raw))
+
+
+def blocked(block, scales, opset=21, raw=64):
+    """y = x @ DequantizeLinear(w), int4 weights [4,32]."""
+    nodes = [m.node("DequantizeLinear", ["w", "s"], ["f"], axis=1, block_size=block), m.node("MatMul", ["x", "f"], ["y"])]
+    weights = [packed("w", TensorProto.INT4, [4, 32], range(raw)), m.constant("s", np.ones(scales))]
+    return m.model(nodes, outputs=[m.value("y", [1, 32])], initializers=weights, opset=opset)
+
+
+def n_bits(b=(8, 1, 16), scales=(8, 1), operands=("x", "b", "s"), **attributes):
+    node = m.node("MatMulNBits", list(operands), ["y"], domain="com.microsoft", **{"K": 4, "N": 8, "bits": 4, "block_size": 32, **attributes})
+    weights = [m.constant("b", np.ones(b), np.uint8), m.constant("s", np.ones(scales)), m.constant("g", [0, 0, 7, 0], np.int32)]
+    return m.model([node], outputs=[m.value("y", [1, 8])], initializers=weights)
+
+
+case("blocks_fit", ACCEPT, blocked(16, [4, 2]))
+case("blocks_with_a_short_end", ACCEPT, blocked(12, [4, 3]))
+case("block_does_not_divide", BAD, blocked(12, [4, 2]), "x_scale has shape [4,2], expected [4,3]: one for each 12 elements")
+case("block_negative", BAD, blocked(-8, [4, 4]), "attribute 'block_size' is -8")
+case("block_huge", BAD, blocked(2**62, [4, 2]), "expected [4,1]")
+case("block_before_opset_21", BAD, blocked(16, [4, 2], opset=19), "x_scale has 8 elements in 2 dimensions, expected one, or one for each of 32")
+case("int4_too_short", BAD, blocked(16, [4, 2], raw=63), "holds 63 bytes, its shape and type need 64")
+case("n_bits_fit", ACCEPT, n_bits())
+case("n_bits_wrong_b", BAD, n_bits(b=(8, 2, 8)), "input 1 (B) has shape [8,2,8], expected [8,1,16]")
+case("n_bits_wrong_scales", BAD, n_bits(scales=(8, 2)), "input 2 (scales) has shape [8,2], expected [8,1]")
+case("n_bits_block_of_24", BAD, n_bits(block_size=24), "attribute 'block_size' is 24, expected a power of 2")
+case("n_bits_of_3", UNSUPPORTED, n_bits(bits=3), "attribute 'bits' is 3, supported: 2, 4, 8")
+case("n_bits_huge", BAD, n_bits(N=2**31 - 1, K=4), "input 1 (B) has shape")
+case("n_bits_wrong_group", BAD, n_bits(operands=("x", "b", "s", "", "g")), "input g_idx holds 7, expected 0 to 0")
+
 # --- versions --------------------------------------------------------------------------------------------------------
 
 case("no_opset_import", BAD, m.relu(opset=None), "no opset")

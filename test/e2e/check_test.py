@@ -5,13 +5,16 @@
 """
 import json
 import re
+import shutil
 import sys
 
 import numpy as np
+import onnx
 from onnx import TensorProto, numpy_helper
 
 import harness
 import models as m
+import quantised_models as quantised
 import races_test as races
 import transformers_test as transformers
 from transformers_test import Net, named
@@ -174,10 +177,72 @@ def test_wrong_test_data_is_bad_input(tamp):
 def test_each_element_may_have_a_tolerance(tamp):
     (tamp.folder / "net.onnx").write_bytes(network().SerializeToString())
     good = tamp("run", "net.onnx", "--device", "cpu", "--check", "--rtol", "0.1", "--atol", "0.1").stdout
-    assert re.search(r"check +'\w+': good, each element, rtol 0.1, atol 0.1", good), good
+    assert re.search(r"check +'\w+': good, each element, rtol 0.1, atol 0.1; 0 of \d+ outside \(0 %\)", good), good
     words = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--check"]
     tamp(*words)  # tf32 is not exact
-    tamp(*words, "--rtol", "1e-9", "--atol", "0", code=4, says="elements are wrong (rtol 1e-09, atol 0)")
+    bad = tamp(*words, "--rtol", "1e-9", "--atol", "0", code=4, says="elements are wrong (rtol 1e-09, atol 0)").stdout
+    assert re.search(r"check +'\w+': FAILED, each element, rtol 1e-09, atol 0; [1-9]\d* of 210 outside \([\d.e+]+ %\)", bad), bad
+
+
+def with_other_operand(model, node, operand, change):
+    """The model with another value of a node's constant operand, and of no other node's."""
+    made = onnx.ModelProto.FromString(model.SerializeToString())
+    name = made.graph.node[node].input[operand]
+    values = numpy_helper.to_array(next(tensor for tensor in made.graph.initializer if tensor.name == name))
+    made.graph.initializer.append(numpy_helper.from_array(change(values).astype(values.dtype), "other"))
+    made.graph.node[node].input[operand] = "other"
+    return made
+
+
+def test_a_quantised_model_may_round_the_other_way_and_no_more(tamp):
+    """Programs of other models, whose scales or zero points are a little off, are compared with this one's reference."""
+    net, floats = quantised.segmenter()
+    model = quantised.quantised(net, floats, "qdq s8 s8")
+    (tamp.folder / "net.onnx").write_bytes(model.SerializeToString())
+    np.save(tamp.folder / "x.npy", net.inputs()[0])
+    words = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--input", "x=x.npy", "--check", "--precision"]
+    shown = tamp(*words, "tf32").stdout
+    assert re.search(r"check +'y': good, \d+ of 720 elements differ, by \d steps? of [\d.]+ at most \(limit \d+, by \d steps?\); all in all .*; worst element", shown), shown
+    assert "the model rounds to 8 bits in 10 places; limits are 1.5 times what" in shown, shown
+    as_json = json.loads(tamp(*words, "tf32", "--json").stdout)["checks"][0]
+    assert as_json["good"] and as_json["roundings"] == 10 and 0 < as_json["differ"] <= as_json["differ_limit"] < 720 and as_json["steps"] <= as_json["steps_limit"], as_json
+    # Test data of ONNX Runtime.
+    right = quantised.answers(model, {"x": net.inputs()[0]})[0]
+    write_set(tamp.folder / "right", [net.inputs()[0]], right)
+    write_set(tamp.folder / "off", [net.inputs()[0]], [right[0] * np.float32(1.01)])
+    against = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--check", "--against"]
+    tamp(*against, "right")
+    tamp(*against, "off", code=4, says="right ones differ by whole steps")
+    tamp("compile", "net.onnx", "-o", "right_net", "--name", "net", "--vdevice", "h200", "--precision", "fp32")
+    last = max(i for i, node in enumerate(model.graph.node) if node.op_type == "DequantizeLinear")
+    weights = min(i for i, node in enumerate(model.graph.node) if node.op_type == "DequantizeLinear" and "quantized" in node.input[0])
+    for node, operand, change in [(last, 1, lambda scale: scale * 1.01), (last, 2, lambda zero: zero + 1), (weights, 1, lambda scale: scale * 1.01)]:
+        (tamp.folder / "wrong.onnx").write_bytes(with_other_operand(model, node, operand, change).SerializeToString())
+        tamp("compile", "wrong.onnx", "-o", "wrong_net", "--name", "net", "--vdevice", "h200", "--precision", "fp32")
+        for name in ("net.cu", "net.weights"):
+            shutil.copy(tamp.folder / "wrong_net" / name, tamp.folder / "right_net" / name)
+        tamp("run", "right_net", "--device", "cpu", "--check", "--model", "net.onnx", "--input", "x=x.npy", code=4, says="net: outputs differ from the reference")
+
+
+def test_programs_of_a_quantised_model_count_when_it_is_tuned(tamp):
+    """In tf32 they round another way than the reference."""
+    net, floats = quantised.segmenter()
+    (tamp.folder / "net.onnx").write_bytes(quantised.quantised(net, floats, "qdq s8 s8").SerializeToString())
+    done = tamp("tune", "net.onnx", "-o", "tuned", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--rounds", "1", "--variants", "1")
+    assert "not counted" not in done.stderr and re.search(r"^tuned ", done.stdout, re.M), done.stdout + done.stderr
+
+
+def test_small_integers_may_have_a_tolerance(tamp):
+    model = m.model([m.node("Cast", ["x"], ["y"], to=TensorProto.UINT8), m.node("Cast", ["x"], ["z"], to=TensorProto.INT64)], [m.value("x", [4])],
+                    [m.value("y", [4], TensorProto.UINT8), m.value("z", [4], TensorProto.INT64)])
+    (tamp.folder / "cast.onnx").write_bytes(model.SerializeToString())
+    x = np.float32([1, 2, 3, 4])
+    write_set(tamp.folder / "bytes", [x], [np.uint8([1, 2, 3, 5]), np.int64([1, 2, 3, 4])])
+    write_set(tamp.folder / "wide", [x], [np.uint8([1, 2, 3, 4]), np.int64([1, 2, 3, 5])])
+    words = ["run", "cast.onnx", "--device", "cpu", "--check", "--against"]
+    tamp(*words, "bytes", code=4, says="output 'y': 1 of 4 elements are wrong")
+    tamp(*words, "bytes", "--rtol", "0", "--atol", "1")
+    tamp(*words, "wide", "--rtol", "0", "--atol", "1", code=4, says="output 'z': 1 of 4 elements are wrong")
 
 
 def test_random_ids_cover_their_table(tamp):

@@ -228,11 +228,11 @@ TEST_CASE("nodes of one operator that are refused for one reason share a line") 
 
 TEST_CASE("an operator of another domain is named with that domain's opset") {
   Model model(17);
-  model.input("x", {2}).node("MatMulNBits", {"x"}, {"y"}).output("y");
+  model.input("x", {2}).node("MatMulFpQ4", {"x"}, {"y"}).output("y");
   model.proto.mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   CHECK(refusal(model) ==
-        "2: m.onnx: node #0 (com.microsoft.MatMulNBits, opset 1): weights of a few bits are not supported; give the model before it was "
-        "quantised, or with weights of 8 bits");
+        "2: m.onnx: node #0 (com.microsoft.MatMulFpQ4, opset 1): weights of this kind are not supported; MatMulNBits and "
+        "GatherBlockQuantized are");
 }
 
 TEST_CASE("shape arithmetic is folded away") {

@@ -160,6 +160,21 @@ TEST_CASE("bits of integers") {
   CHECK(elements_of<uint8_t>(eval(one_step(bit_not), {x}, {3}, DType::u8)) == std::vector<uint8_t>{0xf3, 0, 0xfe});
 }
 
+TEST_CASE("numbers of floats of few bits") {
+  const auto rounded = [](float type, float saturate, const std::vector<float>& numbers) {
+    const auto count = static_cast<int64_t>(numbers.size());
+    return elements_of<float>(eval(Elementwise{{{ElementwiseOp::small_float, {0}, type, saturate}}}, {f32({count}, numbers)}, {count}));
+  };
+  CHECK(rounded(17, 1, {17, 19, 0.3F, 464, 1000, -kInf, 1.0F / 1024}) == std::vector<float>{16, 20, 0.3125F, 448, 448, -448, 0});
+  CHECK(rounded(18, 1, {17, 247, -1e6F}) == std::vector<float>{16, 240, -240});
+  CHECK(rounded(19, 0, {9, 61439, 61440, -kInf}) == std::vector<float>{8, 57344, kInf, -kInf});
+  CHECK(rounded(23, 0, {0.25F, 0.75F, 5, 7, -100}) == std::vector<float>{0, 1, 4, 6, -6});
+  for (const float type : {17.0F, 18.0F, 20.0F}) CHECK(std::isnan(rounded(type, 0, {kInf})[0]));
+  CHECK(std::isnan(rounded(17, 1, {kNan})[0]));
+  CHECK(std::signbit(rounded(17, 1, {-1e-9F})[0]));
+  CHECK_FALSE(std::signbit(rounded(18, 1, {-1e-9F})[0]));
+}
+
 TEST_CASE("the infinite and what is no number") {
   using enum ElementwiseOp;
   const Value x = f32({4}, {kNan, kInf, -kInf, 1});

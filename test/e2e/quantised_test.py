@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Quantised models on the stand-in, as onnxruntime.quantization makes them of float networks, and random networks with pairs of QuantizeLinear and
+DequantizeLinear, against ONNX Runtime. Answers may differ where a value lies near a tie, so they are counted in steps of the output's quantisation.
+
+    quantised_test.py TAMP [WORD...]
+    quantised_test.py TAMP --random COUNT [SEED]   more random networks, by hand; the seed of one that fails is named
+"""
+import functools
+import re
+import sys
+
+import harness
+import many
+import quantised_models as q
+
+# What tamp's estimate of a quantised model may be, as a multiple of that of its float model (on the h200, in tf32), by name of the case; else RATIO.
+RATIO = 1.3
+RATIOS = {"classifier qdq u8 s8 channel": 9.5, "classifier qdq s8 s8": 9.5, "classifier qoperator u8 s8 channel": 12.5, "classifier qoperator s8 s8": 12.5, "classifier dynamic s8": 18,
+          "segmenter qdq u8 s8 channel": 9, "segmenter qdq s8 s8": 9, "segmenter qoperator u8 s8 channel": 14, "segmenter qoperator s8 s8": 14, "segmenter dynamic s8": 13.5,
+          "perceptron qdq u8 s8 channel": 11, "perceptron qdq s8 s8": 11, "perceptron qoperator u8 s8 channel": 11, "perceptron qoperator s8 s8": 11, "perceptron dynamic s8": 17,
+          "transformer qdq u8 s8 channel": 29, "transformer qdq s8 s8": 29, "transformer qoperator u8 s8 channel": 22, "transformer qoperator s8 s8": 22, "transformer dynamic s8": 13,
+          "lstm dynamic s8": 20, "gru dynamic s8": 2.6}
+# The share of elements that may differ by a step, and the steps that they may differ by.
+SHARES = {"fp32": 0.02, "tf32": 0.75, "fp16": 0.75}
+MOST_STEPS = 2
+# Operators of ONNX Runtime in quantised models that tamp refuses; a case that is refused for another reason fails.
+REFUSED = {"DynamicQuantizeLSTM"}
+
+NETWORKS = {"classifier": q.classifier, "segmenter": q.segmenter, "perceptron": q.perceptron, "transformer": q.transformer,
+            "lstm": functools.partial(q.recurrent, "LSTM"), "gru": functools.partial(q.recurrent, "GRU")}
+WAYS = ["qdq u8 s8 channel", "qdq s8 s8", "qoperator u8 s8 channel", "qoperator s8 s8", "dynamic s8"]
+RECURRENT = ("lstm", "gru")  # quantised dynamically alone
+RANDOM = 16
+PER_PROGRAM = 8
+
+
+class Case:
+    def __init__(self, name, floats, model, x):
+        self.name, self.floats, self.model, self.x = name, floats, model, x
+        self.right, self.refused = q.answers(model, {"x": x}), None
+
+    def part(self):
+        return many.Part(re.sub(r"\W", "_", self.name), self.model, [self.x])
+
+
+@functools.cache
+def cases():
+    made = []
+    for name, make in NETWORKS.items():
+        for way in WAYS:
+            if name not in RECURRENT or way.startswith("dynamic"):
+                net, model = make()
+                made.append(Case(f"{name} {way}", model, q.quantised(net, model, way), net.inputs()[0]))
+    return made
+
+
+def refusal(tamp, case):
+    """Why tamp does not take the model; nothing if it does. That must be an operator of REFUSED."""
+    if case.refused is None:
+        try:
+            many.compile_model(tamp.program, case.model, tamp.folder, many.Options(vdevice="h200"))
+            case.refused = ""
+        except many.Failure as failure:
+            operators = set(re.findall(r"\(com\.microsoft\.(\w+)", str(failure)))
+            assert failure.kind == "refused" and operators and operators <= REFUSED, str(failure)
+            case.refused = ", ".join(sorted(operators))
+    return case.refused
+
+
+def check_precision(tamp, precision):
+    taken = []
+    for case in cases():
+        why = refusal(tamp, case)
+        if why:
+            print(f"{precision} {case.name}: refused for {why}", flush=True)
+        else:
+            taken.append(case)
+    failed = []
+    for case, found in zip(taken, many.run(tamp.program, [case.part() for case in taken], many.Options(precision=precision, vdevice="h200"))):
+        if isinstance(found, many.Failure):
+            failed.append(f"{case.name}: {found.kind}: {found.text}")
+            continue
+        steps = q.nearest(case.model, found, case.right)
+        print(f"{precision} {case.name}: {100 * steps.share:.1f} % of elements differ by a step, by {steps.most:.2f} at most", flush=True)
+        if steps.share > SHARES[precision] or steps.most > MOST_STEPS + 0.1:
+            failed.append(f"{case.name}: {100 * steps.share:.1f} % of elements differ by a step, by {steps.most:.2f} at most")
+    assert not failed, "\n  ".join(failed)
+
+
+def test_quantised_networks_in_fp32(tamp):
+    check_precision(tamp, "fp32")
+
+
+def test_quantised_networks_in_tf32(tamp):
+    check_precision(tamp, "tf32")
+
+
+def test_quantised_networks_in_fp16(tamp):
+    check_precision(tamp, "fp16")
+
+
+def estimate(tamp, model):
+    (tamp.folder / "model.onnx").write_bytes(model.SerializeToString())
+    said = tamp("inspect", "model.onnx", "--vdevice", "h200", "--precision", "tf32").stderr
+    return float(re.search(r"schedule: .* estimated (\S+) us", said)[1])
+
+
+def test_estimates_are_near_those_of_the_floats(tamp):
+    floats, slow = {}, []
+    for case in cases():
+        if refusal(tamp, case):
+            continue
+        name = case.name.split()[0]
+        floats[name] = floats.get(name) or estimate(tamp, case.floats)
+        ratio = estimate(tamp, case.model) / floats[name]
+        print(f"{case.name}: estimated {ratio:.2f} of its floats' {floats[name]:.1f} us", flush=True)
+        if ratio > RATIOS.get(case.name, RATIO):
+            slow.append(f"{case.name}: {ratio:.2f}")
+    assert not slow, f"estimates above what RATIOS allows, as multiples of the float model's: {', '.join(slow)}"
+
+
+def check_random(tamp, seeds, execution):
+    """Also with graph execution, in which each rOperator is a kernel of its own."""
+    made = {seed: q.random_quantised(seed) for seed in seeds}
+    parts = [many.Part(f"seed{seed}", model, [x]) for seed, (model, x) in made.items()]
+    options = many.Options(execution=execution, vdevice="h200" if execution == "graph" else "cpu")
+    failed = []
+    for (seed, (model, x)), found in zip(made.items(), many.run(tamp.program, parts, options)):
+        if isinstance(found, many.Failure):
+            failed.append(f"seed {seed}: {found.kind}: {found.text}")
+            continue
+        steps = q.nearest(model, found, q.answers(model, {"x": x}))
+        if steps.share > SHARES["fp32"] or steps.most > MOST_STEPS + 0.1:
+            failed.append(f"seed {seed}: {100 * steps.share:.1f} % of elements differ by a step, by {steps.most:.2f} at most")
+    assert not failed, f"({' '.join(options.words())}) " + "\n  ".join(failed)
+
+
+def random_tests(first, count):
+    made = []
+    for at in range(first, first + count, PER_PROGRAM):
+        for execution in ("persistent", "graph"):
+            test = harness.with_arguments(check_random, range(at, min(at + PER_PROGRAM, first + count)), execution)
+            test.__name__ = f"random_networks_from_{at}_{execution}"
+            made.append(test)
+    return made
+
+
+def main():
+    if sys.argv[2:3] == ["--random"]:
+        count, first = int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1000
+        del sys.argv[2:]
+        return harness.main(random_tests(first, count))
+    cases()  # once, before tests run side by side
+    return harness.main(harness.tests_of(globals()) + random_tests(0, RANDOM))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
