@@ -267,6 +267,12 @@ def test_gather_block_quantized(tamp):
         operands = [net.constant(bits_of(q, bits)), ids, net.constant(net.scales([20, 2]))]
         net.add("GatherBlockQuantized", operands, np.float32, block_size=16, quantize_axis=1, bits=bits)
         net.add("GatherBlockQuantized", [*operands, net.constant(bits_of(zero, bits))], np.float32, block_size=16, quantize_axis=1, bits=bits)
+    # A decoder's embedding and its head: one tensor.
+    x = net.input("x", net.random([1, 32], -4, 5, np.float32))
+    b, scales = net.constant(bits_of(net.random([20, 32], 0, 16, np.int64), 4).reshape(20, 2, 8)), net.constant(net.scales([20, 2]))
+    table = net.node("Reshape", [b, net.constant(np.array([20, 16], np.int64))], "")
+    net.add("GatherBlockQuantized", [table, ids, scales], np.float32, block_size=16, quantize_axis=1)
+    net.add("MatMulNBits", [x, b, scales], np.float32, K=32, N=20, bits=4, block_size=16)
     net.check(tamp)
 
 
