@@ -35,6 +35,12 @@ bool may_be_at_run_time(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::boolean;
 }
 
+// A Reshape's result is the operand's bytes, and costs nothing. Of a type that a view at run time may have it is left to the passes, so
+// that both are stored once.
+bool shares_bytes(const OpAttrs& attrs, const std::vector<ops::TensorType>& types) {
+  return std::holds_alternative<Reshape>(attrs) && !may_be_at_run_time(types[0].dtype);
+}
+
 }  // namespace
 
 ops::Value Builder::value(TensorId id) const {
@@ -113,6 +119,7 @@ std::vector<ops::TensorType> Builder::infer(const Request& request) const {
 
 bool Builder::may_fold(const Request& request, const Types& types) const {
   if (is_of_loop(request.attrs) || !request.folds) return false;
+  if (shares_bytes(request.attrs, types)) return true;
   const int64_t bytes = bytes_of_all(types);
   if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > 8 * kFoldTotalBytes) return false;
   return ops::work_of(request.attrs, operands_of(request), types) <= 100 * ops::kFoldTotalWork - folded_work_;
@@ -125,8 +132,10 @@ std::vector<TensorId> Builder::add_results(const std::string& name, const Types&
 }
 
 std::vector<TensorId> Builder::fold(Request request, const Types& types) {
-  charge(bytes_of_all(types), request.where);
-  folded_work_ += ops::work_of(request.attrs, operands_of(request), types);
+  if (!shares_bytes(request.attrs, types)) {
+    charge(bytes_of_all(types), request.where);
+    folded_work_ += ops::work_of(request.attrs, operands_of(request), types);
+  }
 
   const std::vector<TensorId> ids = add_results(request.name, types);
   const ROperator rop{std::move(request.name), std::move(request.attrs), {}, std::move(request.inputs), ids, {request.origin}};

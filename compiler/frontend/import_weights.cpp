@@ -1,5 +1,6 @@
 // Weights of few bits become constants of floats, whose bytes are made from the file's where somebody reads them: the file is a fraction of
 // what they come to. Every body then works on them.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -43,20 +44,49 @@ std::vector<float> floats_of(const Parameter& parameter) {
   return floats;
 }
 
+// Millions of weights pass through here: no calls, and choices without branches, which vectors can make. A subnormal half counts units of
+// 2^-24, and so does the last place of floats from 0.5 to 1: adding 0.5 rounds to these units.
+ops::Half fast_half(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000U, magnitude = bits & 0x7fffffffU;
+  const uint32_t shifted = magnitude - (112U << 23), normal = (shifted + 0xfffU + (shifted >> 13 & 1U)) >> 13;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  const uint32_t finite = magnitude >= 0x38800000U ? normal : subnormal;
+  const uint32_t half = magnitude >= 0x47800000U ? 0x7c00U : finite;
+  return {static_cast<uint16_t>(sign | (magnitude > 0x7f800000U ? 0x7e00U : half))};
+}
+
+template <class Number, class Result>
+Result weight(Number number, float shift, float scale, DType to) {
+  const float product = (ops::decode<float>(number) - shift) * scale;
+  if constexpr (std::is_same_v<Result, ops::Half>)
+    return fast_half(product);
+  else
+    return ops::encode<Result>(product, to);
+}
+
 template <class Number, class Result>
 void fill(const Weights& w, const Number* numbers, Result* out) {
   const std::vector<float> scales = floats_of(w.scale), zeros = floats_of(w.zero);
+  const bool is_one = w.scale.per_block == 0 && w.zero.per_block == 0;  // for all places
+  const auto block_of = [&](int64_t place) { return w.block_of.empty() ? place / w.block : w.block_of[static_cast<size_t>(place)]; };
   for (int64_t outer = 0; outer < w.outers; ++outer) {
-    for (int64_t place = 0; place < w.extent; ++place) {
-      const int64_t block = w.block_of.empty() ? place / w.block : w.block_of[static_cast<size_t>(place)];
+    for (int64_t place = 0; place < w.extent;) {
+      const int64_t block = block_of(place), begin = place;
       const float* const scale = scales.data() + outer * w.scale.per_outer + block * w.scale.per_block;
-      const float* const zero = zeros.empty() ? nullptr : zeros.data() + outer * w.zero.per_outer + block * w.zero.per_block;
-      const Number* const line = numbers + (outer * w.stored + place) * w.inners;
-      for (int64_t inner = 0; inner < w.inners; ++inner) {
-        const float shift = zero ? zero[inner * w.zero.per_inner] : w.all_zeros;
-        const float product = (ops::decode<float>(line[inner]) - shift) * scale[inner * w.scale.per_inner];
-        *out++ = ops::encode<Result>(product, w.to);
+      const float* const zero = zeros.empty() ? &w.all_zeros : zeros.data() + outer * w.zero.per_outer + block * w.zero.per_block;
+      const int64_t per_zero = zeros.empty() ? 0 : w.zero.per_inner, per_scale = w.scale.per_inner;
+      const Number* const line = numbers + (outer * w.stored + begin) * w.inners;
+      if (w.inners > 1) {
+        for (int64_t inner = 0; inner < w.inners; ++inner)
+          out[inner] = weight<Number, Result>(line[inner], zero[inner * per_zero], scale[inner * per_scale], w.to);
+        ++place;
+      } else {  // all of the block
+        const int64_t most = is_one ? w.extent : w.block_of.empty() ? w.block : 1;
+        place += std::min(most, w.extent - place);
+        const float shift = *zero, factor = *scale;
+        for (int64_t i = 0; i < place - begin; ++i) out[i] = weight<Number, Result>(line[i], shift, factor, w.to);
       }
+      out += (place - begin) * w.inners;
     }
   }
 }
@@ -216,8 +246,8 @@ TensorId dequantized_constant(NodeImport& n, TensorId x, TensorId scale, TensorI
   const bool fits = is_small_integer(n.dtype(x)) || n.narrow(x) != NarrowType::none;
   if (!fits || !is_known(n, x) || !is_known(n, scale) || !is_known(n, zero_point)) return {};
   const Shape shape = n.shape(x);
-  const bool is_one = grid.block == 0 && element_count(n.shape(scale)) == 1;
-  if (grid.block == 0 && zero_point.valid() && (element_count(n.shape(zero_point)) == 1) != is_one) return {};
+  const auto has_one = [&](TensorId parameter) { return !parameter.valid() || element_count(n.shape(parameter)) == 1; };
+  const bool is_one = grid.block == 0 && has_one(scale) && has_one(zero_point);
   const size_t axis = is_one ? 0 : static_cast<size_t>(n.axis(grid.axis, static_cast<int64_t>(shape.size()), "attribute 'axis'"));
   Weights w;
   w.dtype = n.dtype(x);
@@ -226,14 +256,13 @@ TensorId dequantized_constant(NodeImport& n, TensorId x, TensorId scale, TensorI
   w.stored = w.extent = is_one ? element_count(shape) : shape[axis];
   w.inners = is_one ? 1 : product_of(shape, axis + 1, shape.size());
   w.is_loaded = is_loaded(n, x) && is_loaded(n, scale) && is_loaded(n, zero_point);
-  Parameter places;
   if (grid.block > 0) {
     w.block = grid.block;
-    places = {{}, DType::f32, blocks_of(w.extent, grid.block) * w.inners, w.inners, 1};
+    w.scale = w.zero = {{}, DType::f32, blocks_of(w.extent, grid.block) * w.inners, w.inners, 1};
   } else {
-    places.per_block = is_one ? 0 : 1;
+    w.scale.per_block = has_one(scale) ? 0 : 1;
+    w.zero.per_block = has_one(zero_point) ? 0 : 1;
   }
-  w.scale = w.zero = places;
   if (w.is_loaded) {
     w.numbers = n.value(x).data;
     w.scale.data = n.value(scale).data;

@@ -1,5 +1,6 @@
 #include "compiler/frontend/narrow_types.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -52,8 +53,10 @@ Bytes unpacked_as(NarrowType type, const Bytes& packed, int64_t count, const aut
   Bytes bytes = zero_bytes(static_cast<size_t>(count) * sizeof(Number));
   auto* const out = reinterpret_cast<Number*>(bytes.data());
   const size_t mask = (size_t{1} << bits) - 1;
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
-    out[i] = numbers[static_cast<size_t>(packed[i / in_byte]) >> (i % in_byte * bits) & mask];
+  for (size_t i = 0, at = 0; i < static_cast<size_t>(count); ++at) {
+    auto byte = static_cast<size_t>(packed[at]);
+    for (const size_t end = std::min(i + in_byte, static_cast<size_t>(count)); i < end; ++i, byte >>= bits) out[i] = numbers[byte & mask];
+  }
   return bytes;
 }
 

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
+from onnxruntime import quantization
 
 import harness
 import models as m
@@ -267,6 +268,12 @@ def test_gather_block_quantized(tamp):
         operands = [net.constant(bits_of(q, bits)), ids, net.constant(net.scales([20, 2]))]
         net.add("GatherBlockQuantized", operands, np.float32, block_size=16, quantize_axis=1, bits=bits)
         net.add("GatherBlockQuantized", [*operands, net.constant(bits_of(zero, bits))], np.float32, block_size=16, quantize_axis=1, bits=bits)
+    # A decoder's embedding and its head: one tensor.
+    x = net.input("x", net.random([1, 32], -4, 5, np.float32))
+    b, scales = net.constant(bits_of(net.random([20, 32], 0, 16, np.int64), 4).reshape(20, 2, 8)), net.constant(net.scales([20, 2]))
+    table = net.node("Reshape", [b, net.constant(np.array([20, 16], np.int64))], "")
+    net.add("GatherBlockQuantized", [table, ids, scales], np.float32, block_size=16, quantize_axis=1)
+    net.add("MatMulNBits", [x, b, scales], np.float32, K=32, N=20, bits=4, block_size=16)
     net.check(tamp)
 
 
@@ -318,6 +325,37 @@ def test_q_products(tamp):
     net.add("QuantizeLinear", [x, one, none], np.int8)
     net.add("DequantizeLinear", [b, scales, zeros], np.float32, axis=1)
     net.check(tamp)
+
+
+def test_network_of_q_operators(tamp):
+    """What onnxruntime.quantization makes of a network, in its form of operators that take integers."""
+    rng = np.random.default_rng(11)
+    nodes = [m.node("Conv", ["x", "k"], ["a"], "conv", pads=[1] * 4), m.node("Relu", ["a"], ["b"]),
+             m.node("Conv", ["b", "k2"], ["c"], "conv2", pads=[1] * 4), m.node("Add", ["b", "c"], ["d"]),
+             m.node("AveragePool", ["d"], ["e"], kernel_shape=[2, 2], strides=[2, 2]), m.node("LeakyRelu", ["e"], ["l"]),
+             m.node("Concat", ["e", "l"], ["cc"], axis=1), m.node("GlobalAveragePool", ["cc"], ["g"]), m.node("Flatten", ["g"], ["f"]),
+             m.node("Gemm", ["f", "w", "bias"], ["h"]), m.node("Sigmoid", ["h"], ["s"]), m.node("Softmax", ["s"], ["y"])]
+    weights = [m.constant(name, rng.normal(size=shape) / 3) for name, shape in
+               [("k", [8, 3, 3, 3]), ("k2", [8, 8, 3, 3]), ("w", [16, 10]), ("bias", [10])]]
+    made = m.model(nodes, [m.value("x", [1, 3, 8, 8])], [m.value("y", [1, 10])], weights)
+    (tamp.folder / "float.onnx").write_bytes(made.SerializeToString())
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.left = iter([{"x": rng.normal(size=[1, 3, 8, 8]).astype(np.float32)} for _ in range(4)])
+
+        def get_next(self):
+            return next(self.left, None)
+    x = rng.normal(size=[1, 3, 8, 8]).astype(np.float32)
+    np.save(tamp.folder / "x.npy", x)
+    path = tamp.folder / "model.onnx"
+    for kind in (quantization.QuantType.QInt8, quantization.QuantType.QUInt8):
+        quantization.quantize_static(tamp.folder / "float.onnx", path, Reader(), quant_format=quantization.QuantFormat.QOperator,
+                                     activation_type=quantization.QuantType.QUInt8, weight_type=kind, per_channel=kind == quantization.QuantType.QInt8)
+        expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        tamp("run", "model.onnx", "--device", "cpu", "--precision", "fp32", "--input", "x=x.npy", "--output-dir", "out")
+        got = np.load(tamp.folder / "out" / json.loads((tamp.folder / "out" / "outputs.json").read_text())["y"])
+        assert np.array_equal(got, expected), np.abs(got - expected).max()
 
 
 def test_weights_beyond_the_folding_limit(tamp):

@@ -189,6 +189,20 @@ TEST_CASE("one constant for all nodes that dequantise the same weights") {
   CHECK(graph.rops[0].inputs[1] == graph.rops[1].inputs[1]);
 }
 
+TEST_CASE("weights may be larger than what is folded, but only once") {
+  constexpr int64_t kRows = 2048, kColumns = 65536;  // 64 MiB as the file has them, 512 as floats
+  onnx::TensorProto weights = raw("w", kI4, {kRows * kColumns}, {});
+  weights.set_raw_data(std::string(kRows * kColumns / 2, '\x21'));
+  Model model(21);
+  model.input("x", {1, kRows}).constant(weights).constant(tensor("to", Ints{kRows, kColumns}));
+  model.constant(tensor("s", {}, {0.5F})).constant(tensor("t", {}, {0.25F})).node("Reshape", {"w", "to"}, {"r"});
+  model.node("DequantizeLinear", {"r", "s"}, {"f"}).node("MatMul", {"x", "f"}, {"y"}).output("y");
+  CHECK(model.read().rops.size() == 1);
+  model.node("DequantizeLinear", {"r", "t"}, {"g"}, {}, "again").node("MatMul", {"x", "g"}, {"z"}).output("z");
+  CHECK_THAT(refusal(model),
+             Catch::Contains("'again' (DequantizeLinear, opset 21): would make a constant of 512.0 MB, at most 64.0 MB are folded"));
+}
+
 TEST_CASE("small types are refused where they would not be told from those that hold them") {
   Model add(21);
   add.input("x", {2}).constant(raw("w", kI4, {2}, {0x21})).node("Add", {"w", "w"}, {"y"}, {}, "n").output("y");
