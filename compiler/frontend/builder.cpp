@@ -72,7 +72,7 @@ TensorId Builder::unpacked(const std::string& name, TensorId source, const Key& 
 void Builder::charge(int64_t bytes, const std::string& where) {
   if (bytes > kFoldTensorBytes)
     throw bad_input("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes));
-  if (folded_bytes_ + bytes > 8 * kFoldTotalBytes)
+  if (folded_bytes_ + bytes > kFoldTotalBytes)
     throw bad_input("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes));
   folded_bytes_ += bytes;
 }
@@ -121,8 +121,8 @@ bool Builder::may_fold(const Request& request, const Types& types) const {
   if (is_of_loop(request.attrs) || !request.folds) return false;
   if (shares_bytes(request.attrs, types)) return true;
   const int64_t bytes = bytes_of_all(types);
-  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > 8 * kFoldTotalBytes) return false;
-  return ops::work_of(request.attrs, operands_of(request), types) <= 100 * ops::kFoldTotalWork - folded_work_;
+  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
+  return ops::work_of(request.attrs, operands_of(request), types) <= ops::kFoldTotalWork - folded_work_;
 }
 
 std::vector<TensorId> Builder::add_results(const std::string& name, const Types& types) {

@@ -1,6 +1,7 @@
 #include "compiler/ir/products.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "compiler/ir/fused.h"
@@ -57,13 +58,38 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop) 
 
 namespace {
 
+bool is_whole_number(double x) { return x == std::rint(x); }
+
+bool rounds(const ElementwiseStep& step) {
+  return step.op == ElementwiseOp::round || (step.op == ElementwiseOp::rounded && is_whole_number(step.a) && is_whole_number(step.b));
+}
+// Whether it makes whole numbers of whole numbers.
+bool keeps_whole(const ElementwiseStep& step) {
+  switch (step.op) {
+    case ElementwiseOp::identity:
+    case ElementwiseOp::add:
+    case ElementwiseOp::sub:
+    case ElementwiseOp::max:
+    case ElementwiseOp::min:
+    case ElementwiseOp::relu: return true;
+    case ElementwiseOp::clip: return is_whole_number(step.a) && is_whole_number(step.b);
+    default: return false;
+  }
+}
+
 // Whether its result are whole numbers; `whole` says of an operand whether it holds such.
 bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId)>& whole) {
   if (rop.epilogue.sum) return rop.epilogue.sum->rounds;
   if (rop.epilogue.activation == Activation::rounded) return !rop.epilogue.residual_after_activation || !rop.epilogue.residual.valid();
   if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) {
-    const ElementwiseOp last = chain->steps.back().op;
-    return last == ElementwiseOp::rounded || (single_step(rop) && last == ElementwiseOp::identity && whole(rop.inputs[0]));
+    std::vector<bool> made;
+    for (const ElementwiseStep& step : chain->steps) {
+      const auto is_whole = [&](int32_t v) {
+        return v >= 0 ? whole(rop.inputs[static_cast<size_t>(v)]) : made[static_cast<size_t>(-1 - v)];
+      };
+      made.push_back(rounds(step) || (keeps_whole(step) && std::all_of(step.operands.begin(), step.operands.end(), is_whole)));
+    }
+    return made.back();
   }
   const auto* const pool = std::get_if<Pool>(&rop.attrs);
   const bool moves = std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
@@ -75,7 +101,13 @@ bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId
 bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
   constexpr int kMostMoves = 4;
   const Tensor& tensor = graph.tensor(id);
-  if (depth > kMostMoves || tensor.role != Role::activation) return false;
+  if (depth > kMostMoves) return false;
+  if (tensor.role == Role::constant) {
+    const std::optional<float> number =
+        element_count(tensor.shape) == 1 && tensor.dtype == DType::f32 && tensor.data ? std::optional(*f32_data(tensor)) : std::nullopt;
+    return number && is_whole_number(*number);
+  }
+  if (tensor.role != Role::activation) return is_integer(tensor.dtype);
   const BufferId buffer = tensor.place.buffer;
   const std::function<bool(TensorId)> whole = [&](TensorId operand) { return holds_whole_numbers(graph, operand, depth + 1); };
   bool made = false;

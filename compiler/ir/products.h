@@ -20,7 +20,8 @@ struct PlainProduct {
 };
 std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop);
 
-// Whether all that is in the tensor's memory are whole numbers, because the steps that made them round.
+// Whether all that is in the tensor's memory are whole numbers, because the steps that made them round. Of constants one number is looked
+// at, and no more.
 bool holds_whole_numbers(const Graph& graph, TensorId id);
 
 // Whether the rOperator convolves maps, on which its bodies on tensor cores have boxes.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/passes/view_strides.h"
 
 namespace tamp::passes {
@@ -111,6 +112,10 @@ class WideValues {
       const bool is_mask = from_[b] == From::large_constant || (from_[b] == From::input && to_softmax_[b]);
       may[b] = !is_mask && !to_sine_[b];
     }
+    for (const ROperator& rop : graph_.rops) {
+      const BufferId buffer = graph_.tensor(rop.outputs[0]).place.buffer;
+      if (buffer.valid() && sums_whole_numbers(rop)) may[buffer.index()] = false;
+    }
     return may;
   }
 
@@ -118,6 +123,16 @@ class WideValues {
   // A third of the largest number, so that sums of two of them with scores fit, too. bf16 has the range of f32, where such sums are no
   // better: only the largest numbers are lost by rounding.
   double largest() const { return to_ == DType::f16 ? 65504.0 / 3 : 3.38e38; }
+
+  // Whether it multiplies integers that floats carry: their sums have more digits than 16 bits, and may be larger.
+  bool sums_whole_numbers(const ROperator& rop) {
+    const bool is_product = std::holds_alternative<Conv>(rop.attrs) || std::holds_alternative<MatMul>(rop.attrs);
+    if (!is_product || rop.epilogue.activation == Activation::rounded || !holds_whole_numbers(graph_, rop.inputs[0])) return false;
+    const Tensor& weights = graph_.tensor(rop.inputs[1]);
+    if (weights.role != Role::constant) return holds_whole_numbers(graph_, rop.inputs[1]);
+    constexpr double kLeastStep = 1;  // weights with a scale are far below the largest integer of 8 bits
+    return weights.dtype == DType::f32 && magnitudes_.of(weights) >= kLeastStep;
+  }
 
   From from(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);

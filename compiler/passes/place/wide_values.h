@@ -26,7 +26,8 @@ class MagnitudeCache {
 // For each buffer of a placed graph whether it may lie in 16 bits of type `to`. It may not if
 //  - its values come from a constant with finite numbers near the largest of `to` or beyond, by selections, sums and products;
 //  - they come so from an input of the model, whose values are unknown, and go so to a Softmax or to the bias of an attention;
-//  - they go so to a sine, cosine or tangent.
+//  - they go so to a sine, cosine or tangent;
+//  - they are sums of products of whole numbers, as quantised models have them.
 // Examples: (1 - mask) * -3.4e38 of a mask of run time stays f32, and so do scores plus that if a Softmax reads them; so do positions times
 // frequencies of which a cosine is taken.
 std::vector<bool> may_be_narrow(const Graph& placed, DType to, MagnitudeCache& magnitudes);

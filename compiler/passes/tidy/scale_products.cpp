@@ -43,6 +43,10 @@ class ProductScaler {
   const Scaled* scaled(TensorId id) const {
     return id.valid() && id.index() < scaled_.size() && scaled_[id.index()].whole.valid() ? &scaled_[id.index()] : nullptr;
   }
+  void note(TensorId id, const Scaled& scaled) {
+    scaled_.resize(std::max(scaled_.size(), graph_.tensors.size()));
+    scaled_[id.index()] = scaled;
+  }
   bool is_f32(TensorId id) const { return graph_.tensor(id).dtype == DType::f32; }
 
   // Of the graph as it was.
@@ -64,13 +68,13 @@ class ProductScaler {
     if (!is_f32(out)) return;
     if (const ElementwiseStep* const step = single_step(rop)) {
       if (step->op == ElementwiseOp::rounded) {
-        scaled_[out.index()] = {out, 1, step->a, step->b};
+        note(out, {out, 1, step->a, step->b});
       } else if (step->op == ElementwiseOp::mul && rop.inputs.size() == 2) {
         for (size_t i = 0; i < 2; ++i) {
           const Scaled* const from = scaled(rop.inputs[i]);
           const std::optional<float> scale = scalar_value(graph_, rop.inputs[1 - i]);
           const bool same_shape = from && graph_.tensor(rop.inputs[i]).shape == graph_.tensor(out).shape;
-          if (same_shape && scale && is_usual(*scale)) scaled_[out.index()] = {from->whole, from->scale * *scale, from->low, from->high};
+          if (same_shape && scale && is_usual(*scale)) return note(out, {from->whole, from->scale * *scale, from->low, from->high});
         }
       }
       return;
@@ -96,13 +100,13 @@ class ProductScaler {
     const TensorId out = rop.outputs[0];
     if (made.inputs == rop.inputs) {  // whole numbers themselves
       result.whole = out;
-      scaled_[out.index()] = result;
-      return;
+      return note(out, result);
     }
     made.name += ".whole";
     made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
     result.whole = made.outputs[0];
-    scaled_[out.index()] = result;
+    note(out, result);
+    note(made.outputs[0], {made.outputs[0], 1, result.low, result.high});
     graph_.rops.push_back(std::move(made));
   }
 
@@ -170,8 +174,9 @@ class ProductScaler {
     const std::optional<float> scale = scalar_value(graph_, quotient->inputs[1]);
     if (!from || !scale || static_cast<float>(from->scale) != *scale || from->low < step->a || from->high > step->b) return false;
     if (graph_.tensor(x).shape != graph_.tensor(rop.outputs[0]).shape) return false;
-    scaled_[rop.outputs[0].index()] = {from->whole, 1, from->low, from->high};
-    replacements_.replace(rop.outputs[0], from->whole);
+    const Scaled whole = {from->whole, 1, from->low, from->high};
+    note(rop.outputs[0], whole);
+    replacements_.replace(rop.outputs[0], whole.whole);
     return true;
   }
 
@@ -200,13 +205,15 @@ class ProductScaler {
       }
     }
     if (requantise_sum(rop, x, *scale, low, high)) return;
-    const bool of_product = is_product(x);
-    if (x == quotient->inputs[0] && !of_product) return;
-    const float number = of_product ? 1 / *scale : *scale;
+    const Scaled* const from = scaled(replacements_.resolve(x));
+    const bool multiplies = from || is_product(x);
+    if (x == quotient->inputs[0] && !multiplies) return;
+    const float number = from ? static_cast<float>(from->scale / *scale) : multiplies ? 1 / *scale : *scale;
+    if (from) x = from->whole;
     const TensorId made = add_like(graph_, x, graph_.tensor(rop.outputs[0]).name + ".steps", graph_.tensor(x).shape);
     const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {number});
     ROperator in_steps =
-        make_elementwise(rop.name + ".steps", {{of_product ? ElementwiseOp::mul : ElementwiseOp::div, {0, 1}}}, {x, factor}, made);
+        make_elementwise(rop.name + ".steps", {{multiplies ? ElementwiseOp::mul : ElementwiseOp::div, {0, 1}}}, {x, factor}, made);
     in_steps.origin = quotient->origin;
     graph_.rops.push_back(std::move(in_steps));
     rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};

@@ -1,0 +1,236 @@
+// Passes of quantised models: integers become floats that hold them, and scales go into weights.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/products.h"
+#include "compiler/ops/ops.h"
+#include "compiler/passes/fuse/fuse_elementwise.h"
+#include "compiler/passes/fuse/fuse_epilogue.h"
+#include "compiler/passes/fuse/fuse_sums.h"
+#include "compiler/passes/tidy/canonicalise.h"
+#include "compiler/passes/tidy/carry_integers.h"
+#include "compiler/passes/tidy/fold_scales.h"
+#include "compiler/passes/tidy/scale_products.h"
+#include "kernels/narrow.h"
+#include "test/support/graph_text.h"
+
+using namespace tamp;
+
+namespace {
+
+std::string kinds(const Graph& graph) {
+  std::string text;
+  for (const ROperator& rop : graph.rops) {
+    const ElementwiseStep* const step = single_step(rop);
+    text += (text.empty() ? "" : " ") + std::string(step ? name_of(step->op) : name_of(rop.attrs));
+  }
+  return text;
+}
+
+// What the first output is for numbers that lie on no tie.
+std::vector<float> answer(const Graph& graph) {
+  std::vector<ops::Value> inputs;
+  for (const TensorId id : graph.inputs) {
+    const Tensor& tensor = graph.tensor(id);
+    std::vector<float> values(static_cast<size_t>(element_count(tensor.shape)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = 0.37F * static_cast<float>(static_cast<int>(i * 7 % 23) - 11) + 0.013F;
+    inputs.push_back(ops::raw_value(DType::f32, tensor.shape, values));
+  }
+  const ops::Value made = ops::run(graph, inputs).at(0);
+  if (made.dtype == DType::f32) return ops::raw_numbers<float>(made);
+  std::vector<float> numbers;
+  for (const uint8_t q : ops::raw_numbers<uint8_t>(made)) numbers.push_back(q);
+  return numbers;
+}
+
+void check_same(const Graph& before, const Graph& after) {
+  tamp::verify(after);
+  ops::verify_shapes(after);
+  const std::vector<float> wanted = answer(before), found = answer(after);
+  REQUIRE(wanted.size() == found.size());
+  for (size_t i = 0; i < wanted.size(); ++i) CHECK(found[i] == Approx(wanted[i]).margin(1e-5));
+}
+
+Graph tidied(Graph graph) {
+  return passes::fuse_epilogue(passes::fold_scales(passes::canonicalise(passes::scale_products(passes::carry_integers(std::move(graph))))));
+}
+
+// x, quantised with scale 0.5 and zero point 3, times integers, as DequantizeLinear of `result` with the scale of both.
+std::string integer_product(const std::string& rest) {
+  return R"(
+    x = input f32[2,4]
+    scale = const f32[] {0.5}
+    three = const f32[] {3}
+    zero = const i32[] {3}
+    w = const i32[4,3] {1, -2, 3, 127, 5, -6, 7, 0, -128, 10, -11, 12}
+    scales = const f32[3] {0.01, 0.02, 0.03}
+    a = Elementwise(x, scale) {div(i0, i1)} -> f32[2,4]
+    b = Elementwise(a) {round(i0)} -> f32[2,4]
+    c = Elementwise(b, three) {add(i0, i1)} -> f32[2,4]
+    d = Elementwise(c) {clip(i0; 0, 255)} -> f32[2,4]
+    q = Elementwise(d) {cast(i0)} -> u8[2,4]
+    i = Elementwise(q) {cast(i0)} -> i32[2,4]
+    s = Elementwise(i, zero) {sub(i0, i1)} -> i32[2,4]
+    m = MatMul(s, w) -> i32[2,3]
+    n = Elementwise(m) {cast(i0)} -> f32[2,3]
+)" + rest;
+}
+
+}  // namespace
+
+TEST_CASE("a product of quantised integers becomes one of floats") {
+  const Graph graph = test::parse_graph(integer_product(R"(
+    y = Elementwise(n, scales) {mul(i0, i1)} -> f32[2,3]
+    z = Elementwise(y) {neg(i0)} -> f32[2,3]
+    outputs(z)
+  )"));
+  const Graph made = passes::carry_integers(graph);
+  CHECK(kinds(made) == "div rounded MatMul mul neg");
+  CHECK(single_step(made.rops[1])->a == -3);  // without the zero point
+  CHECK(single_step(made.rops[1])->b == 252);
+  check_same(graph, made);
+  CHECK(kinds(tidied(graph)) == "div rounded MatMul neg");  // the scale is in the weights
+}
+
+TEST_CASE("integers that are an output stay beside the floats that carry them") {
+  const Graph graph = test::parse_graph(integer_product(R"(
+    y = Elementwise(n, scales) {mul(i0, i1)} -> f32[2,3]
+    outputs(q, y)
+  )"));
+  const Graph made = passes::carry_integers(graph);
+  check_same(graph, made);
+  CHECK(made.tensor(made.outputs[0]).dtype == DType::u8);
+}
+
+TEST_CASE("sums of integers that are read as integers stay integers where floats would round them") {
+  // 300 products of at most 255 * 32767 are more than 2^24.
+  std::string weights;
+  for (int i = 0; i < 300; ++i) weights += i == 0 ? "32767" : ", 32767";
+  const auto graph_of = [&](const std::string& last) {
+    return test::parse_graph(R"(
+      x = input f32[1,300]
+      zero = const i32[] {0}
+      w = const i32[300,1] {)" +
+                             weights + R"(}
+      b = Elementwise(x) {round(i0)} -> f32[1,300]
+      d = Elementwise(b) {clip(i0; 0, 255)} -> f32[1,300]
+      q = Elementwise(d) {cast(i0)} -> u8[1,300]
+      i = Elementwise(q) {cast(i0)} -> i32[1,300]
+      m = MatMul(i, w) -> i32[1,1]
+)" + last);
+  };
+  CHECK(kinds(passes::carry_integers(graph_of("outputs(m)"))) == "round clip cast cast MatMul");
+  const Graph floats =
+      passes::carry_integers(graph_of("n = Elementwise(m) {cast(i0)} -> f32[1,1]\n z = Elementwise(n) {neg(i0)} -> f32[1,1]\n outputs(z)"));
+  CHECK(kinds(floats) == "rounded MatMul neg");
+}
+
+TEST_CASE("a cast that cuts off is no quantisation") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,8]
+    d = Elementwise(x) {clip(i0; 0, 255)} -> f32[1,8]
+    q = Elementwise(d) {cast(i0)} -> u8[1,8]
+    y = Elementwise(q) {cast(i0)} -> f32[1,8]
+    outputs(y)
+  )");
+  CHECK(kinds(passes::carry_integers(graph)) == "clip cast cast");
+}
+
+TEST_CASE("quantised layers are products that round") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,2,4,4]
+    sx = const f32[] {0.25}
+    sy = const f32[] {0.5}
+    sz = const f32[] {0.125}
+    w = const f32[2,2,1,1] {0.3, -0.6, 0.9, 1.2}
+    bias = const f32[2] {0.25, -0.5}
+    v = const f32[2,2,1,1] {0.02, 0.04, -0.06, 0.08}
+    a = Elementwise(x, sx) {div(i0, i1)} -> f32[1,2,4,4]
+    b = Elementwise(a) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    c = Elementwise(b, sx) {mul(i0, i1)} -> f32[1,2,4,4]
+    p = MaxPool(c) {kernel=[2,2], strides=[2,2], pads=[0,0,0,0]} -> f32[1,2,2,2]
+    d = Conv(p, w, bias) {kernel=[1,1]} -> f32[1,2,2,2]
+    e = Elementwise(d) {relu(i0)} -> f32[1,2,2,2]
+    f = Elementwise(e, sy) {div(i0, i1)} -> f32[1,2,2,2]
+    g = Elementwise(f) {rounded(i0; -128, 127)} -> f32[1,2,2,2]
+    h = Elementwise(g, sy) {mul(i0, i1)} -> f32[1,2,2,2]
+    i = Conv(h, v) {kernel=[1,1]} -> f32[1,2,2,2]
+    j = Elementwise(i, sz) {div(i0, i1)} -> f32[1,2,2,2]
+    k = Elementwise(j) {rounded(i0; -128, 127)} -> f32[1,2,2,2]
+    l = Elementwise(k, sz) {mul(i0, i1)} -> f32[1,2,2,2]
+    outputs(l)
+  )");
+  const Graph made = tidied(graph);
+  CHECK(kinds(made) == "div rounded MaxPool Conv Conv mul");
+  CHECK(made.rops[3].epilogue.activation == Activation::rounded);
+  CHECK(made.rops[3].epilogue.a == 0);  // the relu
+  CHECK(made.rops[4].epilogue.a == -128);
+  CHECK(holds_whole_numbers(made, made.rops[3].inputs[0]));
+  CHECK(holds_whole_numbers(made, made.rops[4].inputs[0]));
+  CHECK_FALSE(holds_whole_numbers(made, made.outputs[0]));
+  check_same(graph, made);
+}
+
+TEST_CASE("whole numbers that are divided by the scale they were multiplied with are themselves") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,8]
+    s = const f32[] {0.3}
+    b = Elementwise(x) {rounded(i0; 0, 100)} -> f32[1,8]
+    c = Elementwise(b, s) {mul(i0, i1)} -> f32[1,8]
+    d = Elementwise(c, s) {div(i0, i1)} -> f32[1,8]
+    e = Elementwise(d) {rounded(i0; 0, 127)} -> f32[1,8]
+    f = Elementwise(e) {neg(i0)} -> f32[1,8]
+    outputs(f)
+  )");
+  CHECK(kinds(passes::scale_products(graph)) == "rounded neg");
+  check_same(graph, passes::scale_products(graph));
+}
+
+TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,2,4,4]
+    s = const f32[] {0.5}
+    t = const f32[] {0.25}
+    u = const f32[] {0.75}
+    w = const f32[2,2,1,1] {0.3, -0.6, 0.9, 1.2}
+    b = Elementwise(x) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    c = Elementwise(b, s) {mul(i0, i1)} -> f32[1,2,4,4]
+    d = Conv(c, w) {kernel=[1,1]} -> f32[1,2,4,4]
+    e = Elementwise(d, t) {div(i0, i1)} -> f32[1,2,4,4]
+    f = Elementwise(e) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    g = Elementwise(f, t) {mul(i0, i1)} -> f32[1,2,4,4]
+    h = Elementwise(g, c) {add(i0, i1)} -> f32[1,2,4,4]
+    i = Elementwise(h) {relu(i0)} -> f32[1,2,4,4]
+    j = Elementwise(i, u) {div(i0, i1)} -> f32[1,2,4,4]
+    k = Elementwise(j) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    outputs(k)
+  )");
+  const Graph chain = passes::fuse_elementwise(tidied(graph));
+  check_same(graph, chain);
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  const Graph made = passes::fuse_sums(chain, shorter);
+  CHECK(kinds(made) == "rounded Conv");
+  const Epilogue& epilogue = made.rops[1].epilogue;
+  REQUIRE(epilogue.sum);
+  CHECK(epilogue.sum->scale == Approx(0.25 / 0.75));
+  CHECK(epilogue.sum->residual_scale == Approx(0.5 / 0.75));
+  CHECK(epilogue.sum->low == 0);
+  CHECK(epilogue.residual == made.rops[0].outputs[0]);
+  CHECK(holds_whole_numbers(made, made.outputs[0]));
+  check_same(graph, made);
+  CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
+}
+
+TEST_CASE("the scale of halves is the step of quantised weights") {
+  const std::vector<float> quantised = {0.03F, -0.015F, 0.1F, 0.0F};
+  CHECK(kernels::half_scale(quantised) == Approx(0.005F));
+  for (const float w : quantised) {
+    const float steps = w / kernels::half_scale(quantised);
+    CHECK(kernels::float_of_half(kernels::half_of(steps)) == Approx(std::round(steps)));
+  }
+  const std::vector<float> others = {0.0301F, -0.0153F, 0.1F, 0.0777F};
+  CHECK(kernels::half_scale(others) == std::ldexp(1.0F, kernels::half_exponent(others)));
+  CHECK(kernels::half_scale(std::vector<float>{0, 0}) == std::ldexp(1.0F, kernels::half_exponent(std::vector<float>{0, 0})));
+}
