@@ -148,8 +148,9 @@ float half_scale(std::span<const float> values) {
   constexpr float kMostSteps = 255, kRounded = 0x1p-19F;  // of some roundings to fp32
   const float largest = float_of(largest_bits(values.data(), std::ssize(values)));
   const float power = std::ldexp(1.0F, half_exponent(values));
-  if (!std::isnormal(largest)) return power;
-  for (float steps = 1; steps <= kMostSteps; ++steps) {
+  const bool is_one = std::all_of(values.begin(), values.end(), [&](float v) { return v == 0 || std::abs(v) == largest; });
+  if (!std::isnormal(largest) || is_one) return power;  // one magnitude is rounded alike everywhere
+  for (float steps = 2; steps <= kMostSteps; ++steps) {
     const float per_step = steps / largest;
     const bool all = std::isfinite(per_step) && std::all_of(values.begin(), values.end(), [&](float v) {
                        const float multiple = v * per_step;

@@ -28,7 +28,7 @@ float float_of_bfloat(uint16_t bfloat);
 // 2^14 to 2^15. Infinities and NaN are ignored, since a division does not change them. The power is always a normal float.
 int half_exponent(std::span<const float> values);
 
-// What values are divided by before they become halves: that power of two; or, where all values are whole multiples of a step, at most 255
+// What values are divided by before they become halves: that power of two; or, where all values are whole multiples of a step, 2 to 255
 // of them, that step, so that halves lose nothing of quantised weights. Example: of 0.03, -0.015 and 0.1 it is 0.005, and the halves are
 // 6, -3 and 20.
 float half_scale(std::span<const float> values);

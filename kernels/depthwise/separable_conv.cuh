@@ -137,7 +137,7 @@ struct SeparableTile {
   RK_INLINE void multiply(const float4 (&rows)[MT], const float2 (&mid)[NT], float low, float high) {
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
-      const float2 v = ROUNDS ? float2{rintf(mid[j].x), rintf(mid[j].y)} : mid[j];
+      const float2 v = ROUNDS ? float2{whole(mid[j].x), whole(mid[j].y)} : mid[j];
       const uint32_t b[2] = {to_tf32(min_nan(max_nan(v.x, low), high)), to_tf32(min_nan(max_nan(v.y, low), high))};
 #pragma unroll
       for (int i = 0; i < MT; ++i) {
@@ -368,7 +368,12 @@ struct SeparableResults {
       if constexpr (Tile::kRounds)
         v = float4{fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
       at += kPassRows * kSeparableTileW * Tile::kPitch * 4;
-      v = lean_finish4(clip, args.epilogue, v, r);
+      if (Tile::kRounds && args.epilogue.activation == kRounded && (residual == nullptr || args.epilogue.sum.kind != kNoSum)) {
+        v = clamped4<true>(v, args.epilogue.a, args.epilogue.b);
+        if (args.epilogue.sum.kind != kNoSum) v = scaled_sum4(args.epilogue.sum, v, r);
+      } else {
+        v = lean_finish4(clip, args.epilogue, v, r);
+      }
       store_channels4(to, args.out_strides.channel, vector, left, v);
     }
   }

@@ -190,7 +190,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N, R
   }
   RK_INLINE static float mid_of(float sum, float scale, float bias) {
     const float v = fmaf(sum, scale, bias);
-    return ROUNDS ? rintf(v) : v;
+    return ROUNDS ? whole(v) : v;
   }
   RK_INLINE void multiply(const uint32_t (&rows)[MT][4], const float (&mid)[kPairs][2][4], float4 scale, float4 bias, uint32_t low,
                           uint32_t high) {

@@ -13,7 +13,7 @@ template <class Of>
 RK_INLINE float staged_biased(float sum, float scale, float bias) {
   if constexpr (!Of::kScales) return sum + bias;
   const float v = fmaf(sum, scale, bias);
-  return Of::kRounds ? clip(rintf(v), -2048.0f, 2048.0f) : v;
+  return Of::kRounds ? clip(whole(v), -2048.0f, 2048.0f) : v;
 }
 
 // The product of one rTask, as one warp sees it.

@@ -57,11 +57,11 @@ struct NoNorm {
   static constexpr bool kNormalizes = false;
 };
 
-// The result of a sum with its bias, where its activation is a clamp. r: the residual, or zeros.
-template <class Of>
+// The result of a sum with its bias, where its activation is a clamp. r: the residual, or zeros. WHOLE: the sum is a whole number already.
+template <class Of, bool WHOLE = false>
 RK_INLINE float4 staged_result(const SumArgs& sum, const float4& v, const float4& r, float low, float high) {
   if constexpr (!Of::kSums) return clamped4<Of::kRounds>(add4(v, r), low, high);
-  const float4 y = clamped4<true>(v, low, high);
+  const float4 y = clamped4<!WHOLE>(v, low, high);
   const float s = sum.scale, t = sum.residual_scale;
   return clamped4<true>({fmaf(r.x, t, y.x * s), fmaf(r.y, t, y.y * s), fmaf(r.z, t, y.z * s), fmaf(r.w, t, y.w * s)}, sum.low, sum.high);
 }
@@ -341,8 +341,8 @@ struct StagedRoundedResults {
       const float4 v = sums_of(sums, pixel(i, 0));
       float4 a = half_of(v, 0), b = half_of(v, 1);
       if constexpr (Product::Of::kSums) {
-        a = staged_result<typename Product::Of>(args.epilogue.sum, a, half_of(residual[i], 0), low, high);
-        b = staged_result<typename Product::Of>(args.epilogue.sum, b, half_of(residual[i], 1), low, high);
+        a = staged_result<typename Product::Of, true>(args.epilogue.sum, a, half_of(residual[i], 0), low, high);
+        b = staged_result<typename Product::Of, true>(args.epilogue.sum, b, half_of(residual[i], 1), low, high);
         store8(out + to[i], a, b);
         continue;
       }

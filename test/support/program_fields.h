@@ -241,9 +241,13 @@ class FieldsOf {
             narrowed, largest);
   }
   void visit(const std::string& path, Epilogue& v) {
-    auto& [bias, residual, activation, a, b, residual_after] = v;
-    members(path, {"bias", "residual", "activation", "a", "b", "residual_after_activation"}, bias, residual, activation, a, b,
-            residual_after);
+    auto& [bias, residual, activation, a, b, residual_after, sum] = v;
+    members(path, {"bias", "residual", "activation", "a", "b", "residual_after_activation", "sum"}, bias, residual, activation, a, b,
+            residual_after, sum);
+  }
+  void visit(const std::string& path, ScaledSum& v) {
+    auto& [scale, residual_scale, rounds, low, high] = v;
+    members(path, {"scale", "residual_scale", "rounds", "low", "high"}, scale, residual_scale, rounds, low, high);
   }
   void visit(const std::string& path, ROperator& v) {
     auto& [name, attrs, epilogue, inputs, outputs, origin, loop, ends_iteration] = v;
