@@ -255,7 +255,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   return prepared;
 }
 
-// Says of a quantised model what its network would take in floats: nothing here makes use of the integers' speed.
+// Says of a quantised model what its network would take in floats: nothing here makes use of the integers' speed (docs/adr/0054).
 void report_quantisation(const Prepared& prepared, const RProgram& program) {
   std::optional<passes::WithoutQuantisation> floats = passes::without_quantisation(prepared.source);
   if (!floats) return;
@@ -263,11 +263,17 @@ void report_quantisation(const Prepared& prepared, const RProgram& program) {
   std::optional<Graph> unplaced;
   run_passes(std::move(floats->graph), pipeline_of(prepared.setting), none, unplaced);
   const double us = shape::graph_estimator(prepared.setting)(*unplaced);
-  const int64_t products = floats->integer_products;
+  const int64_t products = std::count_if(program.graph.rops.begin(), program.graph.rops.end(), [&](const ROperator& rop) {
+    const bool multiplies = std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs);
+    return multiplies && is_integer(program.graph.tensor(rop.outputs[0]).dtype);
+  });
   const std::string how =
       products == 0 ? "its products are computed in floats"
                     : fmt::format("{} of its products {} computed in integers by plain bodies", products, products == 1 ? "is" : "are");
-  spdlog::warn(
+  constexpr double kAsFast = 1.02;
+  const auto level = program.estimated_us > kAsFast * us ? spdlog::level::warn : spdlog::level::info;
+  spdlog::log(
+      level,
       "quantised model: estimated {:.1f} us; the same network in floats would take about {:.1f} us: {}, none on integer tensor cores",
       program.estimated_us, us, how);
 }

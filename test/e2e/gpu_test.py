@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """On a GPU: the example models, right, repeatable, replayed as a CUDA graph, and as two instances at once; the recurrent networks of
-recurrent_test.py, the transformers and decoders of transformers_test.py, and those of decoders_test.py.
+recurrent_test.py, the transformers and decoders of transformers_test.py, those of decoders_test.py, and the quantised ones of quantised_models.py.
 
     gpu_test.py TAMP [WORD...]
 """
@@ -16,6 +16,7 @@ import lengths_test
 import loops_test
 import models as m
 import models_test
+import quantised_models as quantised
 import recurrent_test
 import transformers_test
 
@@ -49,6 +50,23 @@ def smooth_test(precision):
 
 
 TESTS += [smooth_test(precision) for precision in ("tf32", "fp16", "bf16")]
+
+
+def quantised_test(network, way, precision, **sizes):
+    """--check counts in steps of the output's quantisation."""
+    def test(tamp):
+        net, floats = getattr(quantised, network)(**sizes)
+        (tamp.folder / "net.onnx").write_bytes(quantised.quantised(net, floats, way).SerializeToString())
+        done = tamp("run", "net.onnx", "--device", "cuda", "--precision", precision, "--check", "--repeat", 50)
+        assert "of 50 runs, all bitwise equal" in done.stdout, done.stdout
+    test.__name__ = "_".join(["test_quantised", network, *map(str, sizes.values()), *way.split(), precision])
+    return test
+
+
+TESTS += [quantised_test("blocks", "qdq s8 s8 channel", precision) for precision in ("fp32", "tf32", "fp16", "bf16")]
+TESTS += [quantised_test("blocks", "qdq s8 s8", precision, batch=16) for precision in ("tf32", "fp16")]
+TESTS += [quantised_test(network, "qdq u8 s8 channel", "fp16") for network in ("classifier", "segmenter", "perceptron", "transformer")]
+TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer") for precision in ("tf32", "fp16")]
 
 
 def test_the_gpu_is_measured(tamp):

@@ -70,6 +70,23 @@ def classifier():
     return net, net.model(net.add("Gemm", x, net.weight(10, 24), net.weight(10, scale=0.1), transB=1), [1, 10])
 
 
+def blocks(batch=1):
+    """Maps that fill a GPU: a residual block of three convolutions and one around a depthwise convolution, each with a sum that is quantised."""
+    net = Net(6, [batch, 3, 48, 48])
+    x = net.add("Relu", net.conv("x", 3, 64, stride=2))
+    y = net.add("Relu", net.conv(x, 64, 32, kernel=1))
+    y = net.conv(net.add("Relu", net.conv(y, 32, 32)), 32, 64, kernel=1)
+    x = net.add("Relu", net.add("Add", x, y))
+    low, high = net.constant(0), net.constant(6)
+    y = net.add("Clip", net.conv(x, 64, 96, kernel=1), low, high)
+    y = net.add("Clip", net.conv(y, 96, 96, group=96), low, high)
+    x = net.add("Add", net.conv(y, 96, 64, kernel=1), x)
+    x = net.add("Relu", net.conv(x, 64, 128, stride=2))
+    x = net.conv(net.conv(x, 128, 128, group=128), 128, 128, kernel=1)
+    x = net.add("Flatten", net.add("GlobalAveragePool", x))
+    return net, net.model(net.add("Gemm", x, net.weight(40, 128), net.weight(40, scale=0.1), transB=1), [batch, 40])
+
+
 def segmenter():
     """Grouped convolutions, Concat, gates, and the way back to all pixels."""
     net = Net(2, [1, 4, 12, 12])

@@ -24,6 +24,7 @@ import random_test as random_test_of_all
 import random_wide
 import generate_test as generate
 import recurrent_test as recurrent
+import quantised_models
 import transformers_test as transformers
 
 
@@ -216,6 +217,12 @@ def gang():
     return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
 
 
+def quantised_blocks():
+    """Weights with scales, results that are rounded, and sums that are scaled and rounded."""
+    net, floats = quantised_models.blocks()
+    return quantised_models.quantised(net, floats, "qdq s8 s8 channel")
+
+
 CLEAN = [  # name, model, options, how the names of the rKernels begin that it must run
     ("boxes", nets.boxed, ["--vdevice", "h200"], "staged_conv_tf32 implicit_gemm_tf32"),
     ("separable", separable_behind_stem, ["--vdevice", "h200"], "patch_conv separable_conv"),
@@ -240,6 +247,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
+    ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv staged_conv_fp16 separable_conv"),
     ("patches", transformers.stem, ["--vdevice", "h200"], "patch_normalize staged_conv"),
     ("narrow_patches", transformers.stem, ["--vdevice", "h200", "--precision", "fp16"], "patch_normalize staged_conv_fp16"),
     ("merged_stages", transformers.merged_stages, ["--vdevice", "h200", "--records", "none"], "patch_normalize normalize<rows"),

@@ -31,6 +31,7 @@ class Narrowing {
       if (port_type(buffer) == to) set(b, to);
       if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
       if (buffer.elements < kFewElements && !graph_.lengths.empty()) continue;
+      if (buffer.elements == 1) continue;  // the scale of a tensor, say: nothing is gained, and a small one would be lost
       if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
       tried_.push_back(b);
       if (may.empty() || may[b]) set(b, to);
