@@ -23,8 +23,8 @@ import models_test as nets
 import random_test as random_test_of_all
 import random_wide
 import generate_test as generate
-import recurrent_test as recurrent
 import quantised_models
+import recurrent_test as recurrent
 import transformers_test as transformers
 
 
