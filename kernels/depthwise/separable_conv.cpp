@@ -88,6 +88,7 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   if (conv->depthwise && !read_filter(*conv->depthwise, s)) return std::nullopt;
   if (s.channels % 4 != 0 && s.channels < kPaddedChannels) return std::nullopt;
   if (s.rounds && !rop.epilogue.bias.valid()) return std::nullopt;  // its scales lie behind the bias
+  if (rop.epilogue.sum && (!s.rounds || rop.epilogue.activation != Activation::rounded)) return std::nullopt;
   return s;
 }
 

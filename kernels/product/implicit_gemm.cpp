@@ -333,8 +333,6 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 
 }  // namespace
 
-Family implicit_gemm() {
-  return {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true};
-}
+Family implicit_gemm() { return {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced}; }
 
 }  // namespace tamp::kernels

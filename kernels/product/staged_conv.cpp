@@ -308,6 +308,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
   for (const int64_t splits : splits_of(vdevice, p, c)) {
     const int64_t last = c.splits;
     if (splits > 1 && c.normalized == 0 && adds_narrow(request.graph, p)) return;  // split_k_sum has one type for both
+    if (splits > 1 && request.rop.epilogue.sum) return;                            // and no scaled sums
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;
@@ -377,6 +378,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   const bool is_plain = !sums && !moments && !normalized && !adds_narrow(request.graph, *p);
   const int64_t whole = is_plain ? whole_of(request, *p, precision) : rk::kNotWhole;
+  if (request.rop.epilogue.sum && whole != rk::kWholeSums) return {};
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];

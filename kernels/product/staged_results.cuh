@@ -147,6 +147,10 @@ struct StagedResults {
   RK_INLINE float4 result_of(const StagedConvArgs& args, const float4& v, const float4& r) const {
     return staged_result<typename Product::Of>(args.epilogue.sum, v, r, low, high);
   }
+  RK_INLINE float4 finish_of(const StagedConvArgs& args, const float4& v, const float4& r) const {
+    if constexpr (Product::Of::kSums) return result_of(args, v, r);
+    return finish4(args.epilogue, v, r);
+  }
   // Stores the results of a round, whose sums are in shared memory.
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
     if constexpr (Product::kWide) {
@@ -240,7 +244,7 @@ struct StagedResults {
         r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0,
                            left);
       store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left,
-                      finish4(args.epilogue, sum_of(sums, p), r));
+                      finish_of(args, sum_of(sums, p), r));
     }
   }
 };
@@ -333,6 +337,10 @@ struct StagedRoundedResults {
   RK_INLINE static float4 sums_of(const char* sums, int p) {
     return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
   }
+  RK_INLINE float4 finish_of(const StagedConvArgs& args, const float4& v, const float4& r) const {
+    if constexpr (Product::Of::kSums) return staged_result<typename Product::Of, true>(args.epilogue.sum, v, r, low, high);
+    return finish4(args.epilogue, v, r);
+  }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     if (!plain) return finish_any(task, args, tile, sums, round);
 #pragma unroll
@@ -379,7 +387,7 @@ struct StagedRoundedResults {
           r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w + four * 4 * residual_strides.channel),
                              residual_strides.channel, args.vector_residual != 0, left - four * 4);
         store_channels4(to_pixel + four * 4 * strides.channel, strides.channel, args.vector_out != 0, left - four * 4,
-                        finish4(args.epilogue, half_of(v, four), r));
+                        finish_of(args, half_of(v, four), r));
       }
     }
   }

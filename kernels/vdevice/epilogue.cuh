@@ -126,7 +126,8 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
   }
 }
 
-// ScaledSum of compiler/ir/graph.h. low and high are infinite where nothing is rounded.
+// ScaledSum of compiler/ir/graph.h. Only bodies that say so have it: finish and finish4 do not look at it, since all bodies pay for what
+// they may call.
 struct SumArgs {  // in tables
   int32_t kind;   // SumKind
   float scale, residual_scale, low, high;
@@ -164,7 +165,6 @@ RK_INLINE float4 scaled_sum4(const SumArgs& sum, const float4& y, const float4& 
 
 // The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).
 RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
-  if (e.sum.kind != kNoSum) return scaled_sum(e.sum, activate(e.activation, acc, e.a, e.b), r);
   if (e.residual_after_activation) return activate(e.activation, acc, e.a, e.b) + r;
   return activate(e.activation, acc + r, e.a, e.b);
 }
@@ -179,13 +179,8 @@ RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
   return v;
 }
 
-RK_BODY float4 finish4_sum(const EpilogueArgs& e, float4 v, float4 r) {
-  return scaled_sum4(e.sum, activate4(e.activation, v, e.a, e.b), r);
-}
-
 // The same as finish for four elements.
 RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
-  if (e.sum.kind != kNoSum) return finish4_sum(e, v, r);
   const bool after = e.residual_after_activation != 0;
   if (!after) v = float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w};
   if (e.activation == kRelu) {

@@ -13,15 +13,20 @@ struct Combination {
   bool is_number() const { return first == 0 && second == 0; }
 };
 
+enum class Products : uint8_t { all, plain, separable };
+
 class SumFuser {
  public:
   explicit SumFuser(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
 
-  // The rOperators that can be fused with a product.
-  std::vector<size_t> places() {
+  // The rOperators that can be fused with such products.
+  std::vector<size_t> places(Products products) {
     std::vector<size_t> found;
     for (size_t i = 0; i < graph_.rops.size(); ++i) {
-      if (fuse(i)) found.push_back(i);
+      if (!fuse(i)) continue;
+      const auto* const conv = std::get_if<Conv>(&graph_.rops[i].attrs);
+      const bool is_separable = conv && conv->depthwise;
+      if (products == Products::all || is_separable == (products == Products::separable)) found.push_back(i);
     }
     return found;
   }
@@ -114,7 +119,7 @@ class SumFuser {
       made.push_back(*next);
     }
     const Combination all = made.back();
-    if (all.number != 0 || all.first == 0 || (chain.second.valid() && all.second == 0)) return std::nullopt;
+    if (all.number != 0 || all.first == 0 || all.second == 0 || !chain.sum.rounds) return std::nullopt;
     chain.sum.scale = static_cast<float>(all.first);
     chain.sum.residual_scale = static_cast<float>(all.second);
     return chain;
@@ -138,16 +143,16 @@ class SumFuser {
 }  // namespace
 
 Graph fuse_sums(Graph graph, const GraphEstimator& graphs) {
-  const std::vector<size_t> places = SumFuser(graph).places();
-  if (!graphs || places.empty()) return graph;
-  Graph all = SumFuser(graph).run(places);
-  const double us = graphs(graph);
-  if (graphs(all) < us) return all;
-  std::vector<size_t> some;  // those that have a body and gain by themselves
-  for (const size_t place : places) {
-    if (graphs(SumFuser(graph).run({place})) < us) some.push_back(place);
+  if (!graphs) return graph;
+  // Bodies differ in whether they have such sums, and so do the types of a graph: all products, those behind a depthwise convolution alone,
+  // or the others alone.
+  for (const Products products : {Products::all, Products::plain, Products::separable}) {
+    const std::vector<size_t> places = SumFuser(graph).places(products);
+    if (places.empty()) continue;
+    Graph made = SumFuser(graph).run(places);
+    if (graphs(made) < graphs(graph)) return made;
   }
-  return SumFuser(std::move(graph)).run(some);
+  return graph;
 }
 
 }  // namespace tamp::passes

@@ -9,8 +9,7 @@ namespace tamp::passes {
 //   a = Conv(x, w) epilogue{act=rounded, a=-128, b=127} -> f32[1,64,56,56]
 //   y = Elementwise(a, s, r, t) {mul(i0, i1), mul(i2, i3), add(s0, s1), rounded(s2; -128, 127)} -> f32[1,64,56,56]
 //   => y = Conv(x, w) epilogue{residual=r, act=rounded, a=-128, b=127, scale=s, residual_scale=t, low=-128, high=127}
-// Also without r, where a quantised result becomes a number again at the end. Needs: s and t constants of one element, a read once, and a
-// graph that is faster by the estimator.
+// Needs: s and t constants of one element, a read once, and a graph that is faster by the estimator, which knows whether there are bodies.
 Graph fuse_sums(Graph graph, const GraphEstimator& graphs);
 
 }  // namespace tamp::passes
