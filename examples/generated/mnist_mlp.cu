@@ -14,23 +14,23 @@
 //       28  the network: its rOperators in order; the line of their arguments
 //       37  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       74  vocabulary: declarations of the library that the tables need
-//      268  addresses: a base and a byte from there
-//      276  rOperators: what each body is told
-//      306  records: one row per phase of a rOperator
-//      323  events: signals that make up one epoch
-//      333  lanes: what each vEU runs, row by row
-//      362  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
-//      393  the kernel
-//      416  device code, as it stands in tamp's kernels/
-//     3733  host runtime, as it stands in tamp's runtime_stub/host/
-//     4705  host
+//      281  addresses: a base and a byte from there
+//      289  rOperators: what each body is told
+//      319  records: one row per phase of a rOperator
+//      336  events: signals that make up one epoch
+//      346  lanes: what each vEU runs, row by row
+//      375  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
+//      406  the kernel
+//      429  device code, as it stands in tamp's kernels/
+//     3913  host runtime, as it stands in tamp's runtime_stub/host/
+//     4893  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 282)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 295)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 295)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 308)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -79,7 +79,8 @@ inline constexpr int kNestRank = 8;                             // dimensions of
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 // Of an epilogue
-enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh };
+enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh, kRounded };
+enum SumKind : int32_t { kNoSum, kScaled, kScaledRounded };
 // Division by a number that is fixed when the model is compiled: q = (x * multiplier) >> 32 >> shift, exact for 0 <= x < 2^31.
 // Example: 7 has multiplier 2454267027 and shift 2. For x = 100 the upper word of the product is 57, and 57 >> 2 = 14.
 struct Divisor {
@@ -99,6 +100,7 @@ constexpr Divisor divisor(uint32_t number) {
 // >>> kernels/vdevice/launch.cuh
 struct TensorMap;
 constexpr uint16_t kNone16 = 0xffff;
+struct TokenRequest;
 struct Launch {
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
@@ -106,7 +108,8 @@ struct Launch {
   uint32_t* state;               // kStateLines lines, one line per event, one per loop; zeroed once at create
   struct Report* report;
   uint64_t wait_budget_ns;
-  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
+  float weights_kept;          // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
+  const TokenRequest* tokens;  // of a program that makes tokens (tokens.cuh), in device memory; null: one run
 };
 // The parameter of the kernel. It has as many addresses as the program needs, since every launch copies it.
 template <int BASES>
@@ -208,6 +211,12 @@ enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
 enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };
 // <<< kernels/product/numbers.cuh
 // >>> kernels/vdevice/epilogue.cuh
+// ScaledSum of compiler/ir/graph.h. Only bodies that say so have it: finish and finish4 do not look at it, since all bodies pay for what
+// they may call.
+struct SumArgs {
+  int32_t kind;   // SumKind
+  float scale, residual_scale, low, high;
+};
 struct EpilogueArgs {
   TensorRef bias;               // [channels] or null
   TensorRef residual;           // placed like the output but for base and strides; or null
@@ -215,6 +224,7 @@ struct EpilogueArgs {
   int32_t activation;           // rk::Activation
   int32_t residual_after_activation;
   float a, b;
+  SumArgs sum{};
 };
 // <<< kernels/vdevice/epilogue.cuh
 // >>> kernels/vdevice/values.cuh
@@ -245,6 +255,9 @@ enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeigh
 inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
 // The same of steps that are template arguments.
 inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
+// Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
+// are rounded to whole numbers, too. kWholeSums: the same, and then scaled, added to a residual and rounded once more (SumArgs).
+enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums };
 // <<< kernels/tile/numbers.cuh
 // >>> kernels/product/gemv_of_rows.cuh
 struct GemvOfRowsArgs {
@@ -427,6 +440,13 @@ __global__ void __launch_bounds__(384, 1) mnist_mlp_kernel(const __grid_constant
 #endif
 
 namespace rk {
+
+// How many bits are set.
+RK_NUMBER int count_bits(uint32_t bits) {
+  int count = 0;
+  for (; bits != 0; bits &= bits - 1) ++count;
+  return count;
+}
 
 inline constexpr int kWarp = 32;
 inline constexpr uint32_t kWarpLog2 = 5;
@@ -857,18 +877,22 @@ struct Report {
   uint32_t veu;
   uint32_t record;  // the rTask that waits; kNone16: none
   uint32_t index;
-  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask should have published
+  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask should have published; or kDecision
   uint32_t seen, wanted;
   uint32_t iteration;  // of the event's loop in this run, from 1; 0: it is in none
+  uint32_t run;        // of a kernel that makes tokens, from 1; 0: of another
 };
-constexpr uint32_t kExchange = 0xffffffffu;
+constexpr uint32_t kExchange = 0xffffffffu, kDecision = 0xfffffffeu;  // Report::event: no event, but values, or whether a run follows
 
 constexpr int kMaxBases = kFirstPort + kMaxPorts;
 constexpr size_t kMaxParameterBytes = 4096;  // CUDA 12.0; 32764 since 12.1
 static_assert(sizeof(LaunchOf<kMaxBases>) <= kMaxParameterBytes, "the parameter of the kernel is too large");
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
-inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
+inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kTokenLine = 3, kStateLines = 4;
+// Words of kTokenLine: the last decision, twice the run's epoch, plus 1 if another run follows; whether the caller has cancelled; and how
+// many runs of this kernel are over. The last two are zeroed before a launch.
+inline constexpr int kDecisionWord = 0, kCancelWord = 1, kRunsWord = 2;
 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
@@ -889,6 +913,7 @@ RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, ui
   report->seen = seen;
   report->wanted = wanted;
   if (iteration != 0) report->iteration = iteration;
+  if (launch.tokens != nullptr) report->run = poll(state_line(launch, kTokenLine) + kRunsWord) + 1u;
   __threadfence_system();
   report->valid = 1;
 #endif
@@ -1364,8 +1389,22 @@ struct LoopControl {
 template <>
 struct LoopControl<0> {};
 
+// Whether the program makes tokens (tokens.cuh): it has a vEU that decides whether another run follows.
 template <class Veu>
-struct Control : LoopControl<kLoopsOf<Veu>> {
+constexpr bool kMakesTokens = requires {
+  Veu::kLeader;
+};
+// What the warp that waits for events says to those that go through the same lane.
+template <bool MAKES_TOKENS>
+struct TokenControl {
+  Barrier decided, heard;  // for each run
+  uint32_t again;          // whether another run follows
+};
+template <>
+struct TokenControl<false> {};
+
+template <class Veu>
+struct Control : LoopControl<kLoopsOf<Veu>>, TokenControl<kMakesTokens<Veu>> {
   Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier computed[kSlots];  // for the signalling warp
@@ -1464,7 +1503,11 @@ inline constexpr int kGemvBlockK = 32;             // the same: k side by side t
 constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 // gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
 // the mean is subtracted from place kGemvRowSums on the sums of its weights for each warp.
-inline constexpr int kGemvRowTurns = 3, kGemvRowSums = 4;
+inline constexpr int kGemvRowTurns = 5, kGemvRowFewTurns = 3, kGemvRowSums = 4;
+// 16 bytes of weights that a thread has in registers before its x comes, at most; and how many 32 k of `all` the second chunk has, of
+// `most`: of the same columns, or of the next ones where the first chunk has all k.
+inline constexpr int kGemvRowHeld = 24;
+RK_NUMBER int gemv_row_second(int all, int most) { return most >= all ? all : all - most < most ? all - most : most; }
 constexpr int gemv_row_stats_floats() { return 4 * kComputeWarps; }
 constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? kGemvRowSums + kComputeWarps : 2; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
@@ -1629,6 +1672,11 @@ RK_INLINE float clip(float x, float low, float high) {
   const float t = x < low ? low : x;
   return t > high ? high : t;
 }
+// To the nearest whole number, ties to even, for |x| up to 2^22; what is larger stays about as large. Beside 1.5 * 2^23 numbers lie 1
+// apart. Two additions, since rintf goes to the special-function unit.
+RK_INLINE float whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
+// The number of steps in x, which is quantised with zero point 0. The bounds are at most 2^22.
+RK_INLINE float rounded(float x, float low, float high) { return clip(whole(x), low, high); }
 
 // erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
 // branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
@@ -1707,6 +1755,7 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
     case kSilu: return silu(x);
     case kGelu: return gelu(x);
     case kGeluTanh: return gelu_tanh(x);
+    case kRounded: return rounded(x, a, b);
     default: return x;
   }
 }
@@ -1715,6 +1764,21 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
   return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
           min_nan(max_nan(v.w, low), high)};
+}
+
+// The same of whole numbers: with ROUNDS v is rounded to the nearest one, ties to even.
+template <bool ROUNDS>
+RK_INLINE float4 clamped4(const float4& v, float low, float high) {
+  if constexpr (ROUNDS) return clamp4({whole(v.x), whole(v.y), whole(v.z), whole(v.w)}, low, high);
+  return clamp4(v, low, high);
+}
+
+RK_INLINE float scaled_sum(const SumArgs& sum, float y, float r) {
+  const float v = fmaf(r, sum.residual_scale, y * sum.scale);
+  return sum.kind == kScaledRounded ? rounded(v, sum.low, sum.high) : v;
+}
+RK_INLINE float4 scaled_sum4(const SumArgs& sum, const float4& y, const float4& r) {
+  return {scaled_sum(sum, y.x, r.x), scaled_sum(sum, y.y, r.y), scaled_sum(sum, y.z, r.z), scaled_sum(sum, y.w, r.w)};
 }
 
 // The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).
@@ -1727,6 +1791,7 @@ RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
 // unrolled epilogue would be kilobytes of code that runs once.
 RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
   if (is_smooth(kind)) return smooth4(kind, v);
+  if (kind == kRounded) return clamped4<true>(v, a, b);
 RK_PRAGMA(unroll 1)
   for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // turned by one a step: v stays in registers
   return v;
@@ -2374,21 +2439,38 @@ RK_INLINE float await_value(const Task<Veu>& task, const uint32_t* word, uint32_
   return value_of(seen);
 }
 
-// Waits for COUNT times four neighbours. All loads are under way together.
-template <int COUNT, class Veu>
-RK_INLINE void await_values(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
-  Patience patience;
+// COUNT times four neighbours, polled for the first time when this is made: a body that then does something else finds them the sooner.
+template <int COUNT>
+struct PolledValues {
   uint4 seen[COUNT];
-  bool there;
-  do {
+
+  RK_INLINE explicit PolledValues(const uint32_t* const (&words)[COUNT]) {
 RK_PRAGMA(unroll)
     for (int i = 0; i < COUNT; ++i) seen[i] = poll_values(words[i]);
-    there = true;
+  }
+  // Waits for them. All loads are under way together, and those that found their words are not made again.
+  template <class Veu>
+  RK_INLINE void await(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
+    Patience patience;
+    const auto all_there = [&] {
+      bool there = true;
 RK_PRAGMA(unroll)
-    for (int i = 0; i < COUNT; ++i) there = there && are_there(seen[i]);
-  } while (!there && patience.lasts(task, 0));
+      for (int i = 0; i < COUNT; ++i) there = there && are_there(seen[i]);
+      return there;
+    };
+    while (!all_there() && patience.lasts(task, 0)) {
 RK_PRAGMA(unroll)
-  for (int i = 0; i < COUNT; ++i) to[i] = values_of(seen[i]);
+      for (int i = 0; i < COUNT; ++i) {
+        if (!are_there(seen[i])) seen[i] = poll_values(words[i]);
+      }
+    }
+RK_PRAGMA(unroll)
+    for (int i = 0; i < COUNT; ++i) to[i] = values_of(seen[i]);
+  }
+};
+template <int COUNT, class Veu>
+RK_INLINE void await_values(const Task<Veu>& task, const uint32_t* const (&words)[COUNT], float4 (&to)[COUNT]) {
+  PolledValues<COUNT>(words).await(task, words, to);
 }
 
 }  // namespace rk
@@ -2465,25 +2547,58 @@ RK_PRAGMA(unroll)
       }
     }
   }
-  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const { load(args, turn, poll(args), to); }
+  // The same, with what poll() found before.
+  template <class Polled>
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, Polled&& polled, float4 (&to)[INPUTS][Fours::kCount]) const {
 RK_PRAGMA(unroll)
     for (int i = 0; i < INPUTS; ++i) {
-      if ((WORDS >> i & 1u) != 0)
-        await_words(args, i, to[i]);
-      else if ((NARROW_IN >> i & 1u) != 0)
+      if (is_in_words(i)) continue;
+      if ((NARROW_IN >> i & 1u) != 0)
         load_one(args, reinterpret_cast<const Value*>(base[i]), i, turn, to[i]);
       else
         load_one(args, base[i], i, turn, to[i]);
     }
+    if constexpr (kInWords > 0) {
+      const uint32_t* words[kWords];
+      float4 found[kWords];
+      place_words(args, words);
+      polled.await(task, words, found);
+RK_PRAGMA(unroll)
+      for (int i = 0; i < INPUTS; ++i) {
+        if (!is_in_words(i)) continue;
+RK_PRAGMA(unroll)
+        for (int g = 0; g < Fours::kCount; ++g) to[i][g] = found[words_before(i) * Fours::kCount + g];
+      }
+    }
+  }
+  // Polls the words of all operands together: one trip through L2, not one for each.
+  RK_INLINE auto poll(const GemvOfRowsArgs& args) const {
+    if constexpr (kInWords > 0) {
+      const uint32_t* words[kWords];
+      place_words(args, words);
+      return PolledValues<kWords>(words);
+    } else {
+      return 0;
+    }
   }
 
  private:
-  RK_INLINE void await_words(const GemvOfRowsArgs& args, int i, float4 (&to)[Fours::kCount]) const {
-    const uint32_t* const from = words_at(task, args.inputs[i]);
-    const uint32_t* words[Fours::kCount];
+  static constexpr uint32_t kWordsOfInputs = WORDS & ((1u << INPUTS) - 1u);
+  static constexpr int kInWords = count_bits(kWordsOfInputs), kWords = kInWords * Fours::kCount;  // operands; fours of them
+  static_assert((kWordsOfInputs & SCALARS) == 0);
+  RK_INLINE static constexpr bool is_in_words(int i) { return (kWordsOfInputs >> i & 1u) != 0; }
+  RK_INLINE static constexpr int words_before(int i) { return count_bits(kWordsOfInputs & ((1u << i) - 1u)); }
+
+  template <int COUNT>
+  RK_INLINE void place_words(const GemvOfRowsArgs& args, const uint32_t* (&words)[COUNT]) const {
 RK_PRAGMA(unroll)
-    for (int g = 0; g < Fours::kCount; ++g) words[g] = from + at[i][g];
-    await_values(task, words, to);
+    for (int i = 0; i < INPUTS; ++i) {
+      if (!is_in_words(i)) continue;
+      const uint32_t* const from = words_at(task, args.inputs[i]);
+RK_PRAGMA(unroll)
+      for (int g = 0; g < Fours::kCount; ++g) words[words_before(i) * Fours::kCount + g] = from + at[i][g];
+    }
   }
 
   template <class In>
@@ -2815,7 +2930,7 @@ RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) 
 // rows 0 and 8 of operand A; the other rows are zeros. So 22 bits of x count. A warp multiplies its x by the power of two that brings their
 // largest to 2^14..2^15, so that none is too large for fp16, and none that matters too small. In a chunk a column's 32 k lie side by side,
 // 64 bytes, and then those of the next column: 512 bytes for eight columns, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n.
-// ONE: all weights of the rTask are one chunk.
+// ONE: all weights of the rTask are one chunk. Else the second one's are in registers, too, if they fit (kGemvRowHeld).
 //
 // Weights of fp32 (CHUNK_K 0): a thread keeps its fours of k in registers and multiplies them by these k of all columns. A chunk is
 // weight[column][k], all of k.
@@ -3001,8 +3116,8 @@ RK_PRAGMA(unroll)
   }
 }
 
-// The sum of x in fp16 and that of what is left. The latter is no number where a weight is infinite, for x that fp16 holds.
-RK_INLINE float gemv_row_whole(float high, float low) { return low == low ? high + low : high; }
+// The sum of x in fp16 and that of what is left. Where a weight is infinite, the latter is an infinity of either sign or no number.
+RK_INLINE float gemv_row_whole(float high, float low) { return fabsf(low) < INFINITY ? high + low : high; }
 
 // Leaves the warp's sums: lanes 0 to 3 have two each of eight columns.
 template <int COLUMNS>
@@ -3073,33 +3188,52 @@ RK_PRAGMA(unroll)
   }
 };
 
+// The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
+// ring goes on.
+template <int COLUMNS, int MOST, bool ONE>
+struct GemvRowHeld {
+  using Weights = GemvRowWeights<COLUMNS, MOST>;
+  static constexpr int kCount = !ONE && 2 * Weights::kBlocks * Weights::kTiles <= kGemvRowHeld ? 2 : 1;
+  Weights of[kCount];
+};
+
 // Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
 template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
-RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowWeights<COLUMNS, MOST>& held, const float4 (&x)[HELD], float shift,
-                                       int chunks, const GemvRowSpace& space) {
+RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE>& held, const float4 (&x)[HELD],
+                                       float shift, int chunks, const GemvRowSpace& space) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kFirst = MOST < kAll ? MOST : kAll;
   const float scale = gemv_row_split<Veu, K, TURNS, EXACT>(x, space.halves);
   GemvRowSums<COLUMNS> of_columns;
   of_columns.clear();
-  gemv_row_multiply(held, space.halves, kFirst, of_columns);
+  gemv_row_multiply(held.of[0], space.halves, kFirst, of_columns);
   if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // while the products are made
-  [[maybe_unused]] int block = kFirst;                                                                       // of the next chunk
+  [[maybe_unused]] int block = kFirst, chunk = 0;  // of the next chunk; the columns' number
+  // Leaves the sums of columns whose k are all multiplied; whether they are the last.
+  const auto ends = [&] {
+    if (!ONE && block < kAll) return false;
+    gemv_row_leave<COLUMNS>(of_columns, scale, space.sums + chunk * COLUMNS * kComputeWarps);
+    if (ONE || ++chunk == chunks) return true;
+    of_columns.clear();
+    block = 0;
+    return false;
+  };
+  if (ends()) return;
+  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE>::kCount > 1) {
+    constexpr int kSecond = gemv_row_second(kAll, MOST);
+    gemv_row_multiply(held.of[1], space.halves + (kFirst < kAll ? kFirst * (kGemvBlockK / 4) : 0), kSecond, of_columns);
+    block += MOST;
+    if (ends()) return;
+  }
 RK_PRAGMA(unroll 1)
-  for (int chunk = 0;;) {
-    if (ONE || block >= kAll) {
-      gemv_row_leave<COLUMNS>(of_columns, scale, space.sums + chunk * COLUMNS * kComputeWarps);
-      if (ONE || ++chunk == chunks) break;
-      of_columns.clear();
-      block = 0;
-    }
+  do {
     const int here = min(MOST, kAll - block);
     const char* const stage = weights.acquire();
-    held.load(stage, here);
-    gemv_row_multiply(held, space.halves + block * (kGemvBlockK / 4), here, of_columns);
+    held.of[0].load(stage, here);
+    gemv_row_multiply(held.of[0], space.halves + block * (kGemvBlockK / 4), here, of_columns);
     block += MOST;
     if (block >= kAll) space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * CHUNK_K * 2);
     weights.release();
-  }
+  } while (!ends());
 }
 
 // The same with weights of fp32.
@@ -3149,15 +3283,18 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, 1, TURNS> operands(task, all);
   constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
   constexpr bool kWaited = (WORDS & kAllOperands) != kAllOperands;  // for the Waits, before anything is read
-  // Whatever can be done before x is there: the first chunk's weights are in registers, and its stage is free again.
+  // Whatever can be done before x is there: the first chunks' weights are in registers, and their stages are free again. x is looked for
+  // first: where a rTask begins late, it is there by then.
+  auto polled = operands.poll(all);
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
-  [[maybe_unused]] GemvRowWeights<kNarrow ? COLUMNS : 8, kChunk> chunk_weights;
+  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
+  [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
   if constexpr (kNarrow) {
     const char* const stage = weights.acquire();
-    chunk_weights.load(stage, kFirst);
+    held.of[0].load(stage, kFirst);
     const char* const info = stage + COLUMNS * CHUNK_K * 2;
     if constexpr (ONE) {
       load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
@@ -3165,6 +3302,12 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
       space.template keep_info<COLUMNS * kInfo>(0, info);
     }
     weights.release_after_loads();
+    if constexpr (Held::kCount > 1) {
+      const char* const second = weights.acquire();
+      held.of[1].load(second, gemv_row_second(kAll, kChunk));
+      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
+      weights.release_after_loads();
+    }
   }
   if (kWaited) task.await_inputs();
   const uint32_t seen = gemv_begin_residual<WORDS, kWaited>(task, args, own);
@@ -3173,7 +3316,10 @@ RK_PRAGMA(unroll)
   for (int turn = 0; turn < kHeld; turn += kTurns) {
     if (turn > 0) operands.place(all, 0, turn);
     float4 inputs[INPUTS][Fours::kCount], made[Fours::kCount];
-    operands.load(all, turn, inputs);
+    if (turn > 0)
+      operands.load(all, turn, inputs);
+    else
+      operands.load(all, turn, polled, inputs);
     Steps::make(all, inputs, made);
 RK_PRAGMA(unroll)
     for (int g = 0; g < kTurns; ++g) x[turn + g] = gemv_first<kWhole>(made[g], K - gemv_k<Veu>(turn + g));
@@ -3184,7 +3330,7 @@ RK_PRAGMA(unroll)
   if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
-    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, chunk_weights, x, shift, chunks, space);
+    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, held, x, shift, chunks, space);
   } else {
     gemv_row_multiply_fp32<Veu, K, COLUMNS, NORM, TURNS>(weights, args, x, shift, chunks, space);
   }
@@ -3343,6 +3489,14 @@ RK_INLINE void leave_loops(const Launch& launch, const Control<Veu>& control) {
 
 namespace rk {
 
+// tokens.cuh, which only programs that make tokens have.
+template <class Veu>
+RK_INLINE bool decide_run(const Launch& launch, const Tables& tables, Control<Veu>& control, uint32_t runs);
+template <bool WARP, class Veu>
+RK_INLINE bool hear_run(Control<Veu>& control, uint32_t runs);
+template <class Veu>
+RK_INLINE void begin_runs(Control<Veu>& control);
+
 // Whether the program has lengths of run time. What it does about them is in extents.cuh, which other programs do not have.
 template <class Veu>
 constexpr bool kHasExtents = requires {
@@ -3356,9 +3510,18 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
-  [[maybe_unused]] uint32_t turns = 0;
+  [[maybe_unused]] uint32_t turns = 0, runs = 0;
 RK_PRAGMA(unroll 1)
-  for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu];; ++i) {
+    if (i == end) {
+      if constexpr (kMakesTokens<Veu>) {
+        const uint32_t begin = tables.lane_begin[control.veu];
+        if (begin == end || !hear_run<(kCopyLanes > 1)>(control, runs++)) break;
+        i = begin;
+      } else {
+        break;
+      }
+    }
     Instruction instruction = fetch(tables.instructions + i);
     if constexpr (kLoopsOf < Veu >> 0) {
       if (is_turn(instruction)) i += rows_of_turn(instruction, hear_turn(control, turns++));
@@ -3449,7 +3612,7 @@ struct LaneWaiter {
   const Tables& tables;
   Control<Veu>& control;
   char* const input_stages;
-  const uint32_t epoch;
+  uint32_t epoch;
   const int lane;
   uint32_t slots_used = 0, chunk = 0;
   uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
@@ -3483,6 +3646,7 @@ struct LaneWaiter {
       if constexpr (kFills) {
         slot.task.index = instruction.index;
         slot.task.record = instruction.record;
+        if constexpr (kMakesTokens<Veu>) slot.task.epoch = epoch;
         slot.task.weights.next = chunk;
         slot.task.inputs.next = input_chunk;
         slot.body = body;
@@ -3513,6 +3677,16 @@ struct LaneWaiter {
         input_chunk += (Boxes<Veu>::first(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
     }
     if (input.boxes == 0 && uses_slot) inputs_phases ^= 1u << s;
+  }
+  // At the end of the lane: whether it begins again, as in another launch.
+  RK_INLINE bool next_run(uint32_t runs) {
+    bool again;
+    if constexpr (ROLE == Waiter::fills)
+      again = hear_run<true>(control, runs);
+    else
+      again = decide_run(launch, tables, control, runs);
+    epoch = control.epoch;
+    return again;
   }
   // The signal of a rTask that has nothing to do. Whoever sees it may count on all that stands before it in the lane, so that must be done.
   RK_INLINE void signal_behind(uint16_t event) const {
@@ -3553,9 +3727,13 @@ template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   LaneWaiter<Veu, OVER_INPUTS, ROLE> waiter{launch, tables, control, input_stages, control.epoch, lane_id()};
   const uint32_t end = tables.lane_begin[control.veu + 1];
-  [[maybe_unused]] uint32_t turns = 0;
+  [[maybe_unused]] uint32_t turns = 0, runs = 0;
 RK_PRAGMA(unroll 1)
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
+    if constexpr (kMakesTokens<Veu>) {
+      const bool has_lane = tables.lane_begin[control.veu] != end;
+      if (i == end && has_lane && waiter.next_run(runs++)) i = tables.lane_begin[control.veu];
+    }
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     if constexpr (kLoopsOf < Veu >> 0) {
@@ -3591,9 +3769,10 @@ RK_PRAGMA(unroll 1)
   if (ROLE != Waiter::waits && waiter.lane == 0) wait(control.free[last % kSlots], (last / kSlots) & 1u);
 }
 
-// The last vEU to leave advances the epoch, and the words of loops.
+// The last vEU to leave advances the epoch, and the words of loops. Where runs make tokens, who decides that none follows does it.
 template <class Veu>
 RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
+  if constexpr (kMakesTokens<Veu>) return;  // the leader does it
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
   if (left != control.epoch * gridDim.x) return;
@@ -3692,6 +3871,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
     if constexpr (kLoopsOf < Veu >> 0) begin_loops(launch, tables, control);
+    if constexpr (kMakesTokens<Veu>) begin_runs(control);
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,
@@ -3812,6 +3992,7 @@ struct BoxMap {
 struct Instance;
 struct Phases;       // phases.h; graph execution only
 struct PhaseRunner;  // also
+struct TokenMemory;  // tokens.h; programs that make tokens only
 
 // What the generated file knows about its program.
 struct Model {
@@ -3853,8 +4034,11 @@ struct Instance {
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
   void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
-  cudaEvent_t probe = nullptr;                  // never recorded; asking for it tells whether the device still works
-  tamp_status launched = TAMP_OK;               // what the last launch returned
+  TokenMemory* tokens = nullptr;
+  void (*drop_tokens)(TokenMemory*) = nullptr;
+  const rk::TokenRequest* request = nullptr;  // of the next launch
+  cudaEvent_t probe = nullptr;                // never recorded; asking for it tells whether the device still works
+  tamp_status launched = TAMP_OK;             // what the last launch returned
   uint64_t wait_budget_ns = 0;
   float weights_kept = 0;  // rk::Launch
   bool failed = false;
@@ -4173,6 +4357,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
+  if (instance->drop_tokens != nullptr) instance->drop_tokens(instance->tokens);
   delete instance;
 }
 
@@ -4358,13 +4543,15 @@ inline tamp_status reported(Instance* instance) {
   const std::string task = report->record == rk::kNone16
                                ? std::string("no rTask")
                                : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
-  const std::string what = report->event == rk::kExchange ? std::string("values that other rTasks make")
-                                                          : "event '" + std::string(model.event_names[report->event]) + "'";
+  const std::string what = report->event == rk::kExchange   ? std::string("values that other rTasks make")
+                           : report->event == rk::kDecision ? std::string("whether another token follows")
+                                                            : "event '" + std::string(model.event_names[report->event]) + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
               std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " +
                   std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted) +
-                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()));
+                  (report->iteration > 0 ? ", in iteration " + std::to_string(report->iteration) + " of its loop" : std::string()) +
+                  (report->run > 0 ? ", at token " + std::to_string(report->run) + " of prompt and text" : std::string()));
 }
 
 // The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.
@@ -4489,6 +4676,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
+  launch.tokens = instance->request;
   instance->launched = model.start(*instance, launch, bases, stream);
   return instance->launched;
 }
@@ -4714,7 +4902,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x743494e0bc5eca15ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xd728b6d6993025e3ull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");
