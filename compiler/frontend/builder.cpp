@@ -55,12 +55,14 @@ TensorId Builder::add_value(const std::string& name, ops::Value value) {
 
 TensorId Builder::add_file_tensor(const std::string& name, FileTensor value) {
   const NarrowType type = value.narrow;
+  if (value.dtype == DType::i8 || value.dtype == DType::u8) graph.has_quantised_weights = true;
   const TensorId id = add_value(name, static_cast<ops::Value&&>(value));
   if (type != NarrowType::none) narrow[id] = type;
   return id;
 }
 
 TensorId Builder::unpacked(const std::string& name, TensorId source, const Key& key, ops::Value value, const std::string& where) {
+  graph.has_quantised_weights = true;
   const auto found = unpacked_.find({source, key});
   if (found != unpacked_.end()) return found->second;
   const auto first = unpacked_.lower_bound({source, {}});

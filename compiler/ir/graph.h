@@ -69,7 +69,8 @@ struct Graph {
   std::vector<TensorId> inputs, outputs;  // in the model's order; an output may be an input or a constant
   // Types of inputs and outputs for callers, where passes/widen_halves made f32 of 16 bits in between; else empty.
   std::vector<DType> input_types, output_types;
-  std::vector<PaddedOutput> padded;  // few, mostly none
+  bool has_quantised_weights = false;  // some constants were integers of few bits in the model, so that it is worth looking for steps
+  std::vector<PaddedOutput> padded;    // few, mostly none
   // Numbers of run time, and where they end the ports' dimensions: an entry for each port, or no entries if there are no lengths.
   std::vector<Length> lengths;
   ExtentProducts products;  // extents of two lengths

@@ -18,6 +18,7 @@
 #include "kernels/family.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
+#include "kernels/product/gemv_cell.h"
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/gemv_row.h"
 #include "kernels/product/numbers.cuh"
@@ -330,6 +331,13 @@ const char* residual_of(const Product& p) {
   return p.residual_after_activation ? "rk::kGemvAfter" : "rk::kGemvBefore";
 }
 
+// How its weights lie, in an rKernel's name.
+const char* row_form(const RowTile& row) {
+  if (!row.narrow) return "";
+  if (row.cell == rk::kCellHalves) return "_16bit";
+  return bits_of_cell(row.cell) == 8 ? "_8bit" : "_4bit";
+}
+
 // The rKernel of gemv_row.cuh.
 RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& row) {
   Tile tile;
@@ -341,6 +349,8 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
                          {"COLUMNS", std::to_string(row.columns)},
                          {"CHUNK_K", std::to_string(row.narrow ? row.chunk_k() : 0)},
                          {"ONE", row.narrow && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
+                         {"CELL", text_of(row.cell)},
+                         {"FACTORS", has_row_factors(request.graph, request.rop, row) ? "true" : "false"},
                          {"ACTIVATION", activation_text(last_step(request.rop).epilogue.activation)},
                          {"RESIDUAL", residual_of(p)}};
   phase.args = args_of(request, p, tile.config, row.packed_k(), row.groups, null_arg());
@@ -351,6 +361,7 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
     tile.piece_k = row.packed_k();
     add_whole_rows(request, p, tile, phase);
   }
+  if (has_row_factors(request.graph, request.rop, row)) phase.args.push_back({"factors", ArgValue{PackedArg{row_ring_bytes(row)}}});
   phase.header = phase.header == "kernels/product/gemv_steps.cuh" ? "kernels/product/gemv_row_steps.cuh" : "kernels/product/gemv_row.cuh";
   phase.body = "rk::gemv_row";
   phase.rtasks = row.rtasks();
@@ -359,8 +370,11 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
   const int64_t operands =
       is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop) : bytes_of(request.graph.tensor(p.in).dtype);
   phase.cost = row_cost(request, row, static_cast<double>(operands), static_cast<double>(bytes_of(out.dtype)));
-  return one_phase(fmt::format("gemv_row{}<{} columns>", row.narrow ? "_16bit" : "", row.rtask_columns()),
-                   {{"columns", row.columns}, {"row_groups", row.groups}, {"row_pieces", row.pieces}, {"narrow", row.narrow}}, phase);
+  RKernel rkernel =
+      one_phase(fmt::format("gemv_row{}<{} columns>", row_form(row), row.rtask_columns()),
+                {{"columns", row.columns}, {"row_groups", row.groups}, {"row_pieces", row.pieces}, {"narrow", row.narrow}}, phase);
+  if (row.cell != rk::kCellHalves) rkernel.config.emplace_back("cell", row.cell);
+  return rkernel;
 }
 
 // Whether rTasks of more columns give the fullest vEU no more to do: then rTasks of `columns` columns would only read `in` more often.

@@ -103,6 +103,14 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
   return p;
 }
 
+std::span<const float> factors_of_rows(const Graph& graph, const ROperator& rop) {
+  const std::optional<StepsOfRows> of = steps_of_rows(rop);
+  if (!of || !of->scale().valid()) return {};
+  const auto count = static_cast<size_t>(element_count(graph.tensor(of->scale()).shape));
+  const std::span factors(f32_data(graph.tensor(of->scale())), count);
+  return std::all_of(factors.begin(), factors.end(), [](float factor) { return factor == 1; }) ? std::span<const float>() : factors;
+}
+
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
   const StepsOfRows of = *steps_of_rows(rop);
   const float *const scale = f32_data_or_null(graph, of.scale()), *const shift = f32_data_or_null(graph, of.shift());

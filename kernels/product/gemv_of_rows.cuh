@@ -34,6 +34,7 @@ struct GemvOfRowsArgs {                        // in tables
   int32_t in_steps[kGemvOperands];             // of k
   float constants[kStaticConstants];
   float inverse_k, epsilon;
+  TensorRef factors{};  // of gemv_row.cuh with FACTORS: what x is multiplied by behind the normalisation
 };
 
 struct GemvNoSteps;  // in tables

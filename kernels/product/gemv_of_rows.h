@@ -42,6 +42,9 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 // Where each row of a placed tensor begins, from its first element on. A row is its last dimension.
 std::vector<int64_t> offsets_of_rows(const Tensor& tensor);
 
+// The scale of the normalisation for each k; empty where it has none, or all are one.
+std::span<const float> factors_of_rows(const Graph& graph, const ROperator& rop);
+
 // Multiplies a column's weights by the scale of the normalisation, and returns what its shift adds to the bias.
 float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column);
 

@@ -2,6 +2,7 @@
 #include "kernels/product/gemv_row.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "kernels/args.h"
 #include "kernels/narrow.h"
+#include "kernels/product/gemv_cell.h"
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/numbers.cuh"
 
@@ -56,12 +58,44 @@ void put_column(const std::vector<uint16_t>& column, const RowTile& tile, int64_
   }
 }
 
+// The columns of a tile of products on tensor cores, of which cells are made when the last one is there.
+class CellColumns {
+ public:
+  explicit CellColumns(const RowTile& tile) : tile_(tile), values_(static_cast<size_t>(kTileColumns * tile.packed_k())) {}
+  // Column n, whose chunks begin at `group`; returns what its weights are divided by.
+  float add(int64_t n, std::span<const float> weights, std::byte* group) {
+    const int64_t at = n % kTileColumns;
+    if (at == 0) std::fill(values_.begin(), values_.end(), 0.0F), scales_.fill(1);
+    std::copy(weights.begin(), weights.end(), values_.begin() + at * tile_.packed_k());
+    scales_[static_cast<size_t>(at)] = half_scale(weights);
+    if (at + 1 == kTileColumns || n + 1 == tile_.channels) put(n % tile_.columns / kTileColumns, group);
+    return scales_[static_cast<size_t>(at)];
+  }
+
+ private:
+  void put(int64_t tile, std::byte* group) const {
+    const int64_t of_chunk = tile_.chunk_k() / kBlock, tiles = tile_.columns / kTileColumns;
+    for (int64_t block = 0; block < tile_.packed_k() / kBlock; ++block) {
+      std::byte* const to = group + block / of_chunk * tile_.chunk_bytes() +
+                            (block % of_chunk * tiles + tile) * rk::gemv_cell_bytes(tile_.cell, static_cast<int>(kTileColumns));
+      pack_cell(tile_.cell, kTileColumns, values_.data() + block * kBlock, tile_.packed_k(), scales_.data(), nullptr, to);
+    }
+  }
+
+  const RowTile& tile_;
+  std::vector<float> values_;
+  std::array<float, kTileColumns> scales_{};
+};
+
 }  // namespace
 
 int64_t RowTile::packed_k() const { return ceil_div(k, narrow ? kBlock : kFour) * (narrow ? kBlock : kFour); }
 int64_t RowTile::chunk_k() const { return pieces == 1 ? packed_k() : ceil_div(ceil_div(packed_k(), pieces), kWarpsBlock) * kWarpsBlock; }
 int64_t RowTile::info() const { return rk::gemv_row_info(centred ? rk::kGemvCentred : rk::kGemvAsIs); }
-int64_t RowTile::chunk_bytes() const { return ceil_div(columns * (chunk_k() * weight_bytes() + info() * 4), 16) * 16; }
+int64_t RowTile::chunk_weight_bytes() const {
+  return narrow ? rk::gemv_row_weight_bytes(cell, static_cast<int>(columns), static_cast<int>(chunk_k())) : columns * chunk_k() * 4;
+}
+int64_t RowTile::chunk_bytes() const { return ceil_div(chunk_weight_bytes() + columns * info() * 4, 16) * 16; }
 int64_t RowTile::rtasks() const { return ceil_div(channels, rtask_columns()); }
 int64_t RowTile::work_bytes() const {
   const int64_t sums = rtask_columns() * (rk::kComputeWarps + info()) + rk::gemv_row_stats_floats();
@@ -73,6 +107,7 @@ std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
   if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > most_turns(request)) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
+  if (tile.narrow) tile.cell = cell_of(request.graph, {p.weights, p.k(), p.channels, p.weight_stride_channel, p.weight_stride_n}, kBlock);
   std::vector<RowTile> tiles;
   std::set<int64_t> known;  // columns of a rTask
   for (tile.columns = tile.narrow ? kMostTiles * kTileColumns : kMostColumns; tile.columns > 0;
@@ -100,42 +135,56 @@ std::optional<RowTile> row_tile_of(const ROperator& rop, const Product& p, const
                  .groups = rkernel.config_value("row_groups"),
                  .pieces = rkernel.config_value("row_pieces"),
                  .narrow = rkernel.config_value("narrow") != 0,
+                 .cell = static_cast<rk::GemvCell>(config_or(rkernel, "cell", rk::kCellHalves)),
                  .k = p.k(),
                  .channels = p.channels,
                  .centred = is_centred(rop)};
 }
 
+bool has_row_factors(const Graph& graph, const ROperator& rop, const RowTile& tile) {
+  return tile.cell != rk::kCellHalves && !factors_of_rows(graph, rop).empty();
+}
+
+int64_t row_ring_bytes(const RowTile& tile) { return tile.rtasks() * tile.groups * tile.pieces * tile.chunk_bytes(); }
+
 Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const RowTile& tile) {
   const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>(static_cast<size_t>(p.channels), 0.0F);
   const float* const data = f32_data(graph.tensor(p.weights));
-  const int64_t group_bytes = tile.pieces * tile.chunk_bytes();
-  Bytes bytes = zero_bytes(static_cast<size_t>(tile.rtasks() * tile.groups * group_bytes));
+  const bool has_cells = tile.cell != rk::kCellHalves, has_factors = has_row_factors(graph, rop, tile);
+  const int64_t group_bytes = tile.pieces * tile.chunk_bytes(), ring_bytes = row_ring_bytes(tile);
+  Bytes bytes = zero_bytes(static_cast<size_t>(ring_bytes + (has_factors ? tile.packed_k() * 4 : 0)));
+  if (has_factors) {
+    const std::span<const float> factors = factors_of_rows(graph, rop);
+    std::memcpy(bytes.data() + ring_bytes, factors.data(), factors.size_bytes());
+  }
   std::vector<float> info(static_cast<size_t>(tile.info()));
   std::vector<uint16_t> halves(static_cast<size_t>(tile.packed_k()));  // zeros behind k
+  CellColumns cells(tile);
   WeightColumns columns(data, p);
   for (int64_t n = 0; n < p.channels; ++n) {
     const std::span<float> weights = columns.column(n);
-    const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
-    std::fill(info.begin(), info.end(), 0.0F);
-    info[0] = 1;
-    info[1] = bias[static_cast<size_t>(n)] + shifted;
     std::byte* const group = bytes.data() + n / tile.columns * group_bytes;
     const int64_t in_group = n % tile.columns, column_bytes = tile.packed_k() * 4;
-    if (tile.narrow) {
+    std::fill(info.begin(), info.end(), 0.0F);
+    info[0] = 1;
+    if (has_cells) info[0] = cells.add(n, weights, group);
+    const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
+    info[1] = bias[static_cast<size_t>(n)] + shifted;
+    if (tile.narrow && !has_cells) {
       info[0] = half_scale(weights);
       halves_of(weights.data(), tile.k, 1 / info[0], halves.data());
       put_column(halves, tile, in_group, group);
-    } else {
+    } else if (!tile.narrow) {
       std::memcpy(group + in_group * column_bytes, weights.data(), weights.size_bytes());
     }
     if (tile.centred) {  // sums of what the GPU multiplies with
       for (int64_t k = 0; k < tile.k; ++k) {
         const auto at = static_cast<size_t>(k);
         info[static_cast<size_t>(rk::kGemvRowSums + k / kBlock % rk::kComputeWarps)] +=
-            tile.narrow ? float_of_half(halves[at]) : weights[at];
+            tile.narrow && !has_cells ? float_of_half(halves[at]) : weights[at] / info[0];
       }
     }
-    std::byte* const last = group + (tile.pieces - 1) * tile.chunk_bytes() + tile.columns * tile.chunk_k() * tile.weight_bytes();
+    std::byte* const last = group + (tile.pieces - 1) * tile.chunk_bytes() + tile.chunk_weight_bytes();
     std::memcpy(last + in_group * tile.info() * 4, info.data(), info.size() * sizeof(float));
   }
   return bytes;

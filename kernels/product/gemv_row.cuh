@@ -9,6 +9,7 @@
 // rows 0 and 8 of operand A; the other rows are zeros. So 22 bits of x count. A warp multiplies its x by the power of two that brings their
 // largest to 2^14..2^15, so that none is too large for fp16, and none that matters too small. In a chunk a column's 32 k lie side by side,
 // 64 bytes, and then those of the next column: 512 bytes for eight columns, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n.
+// Weights that are quantised by blocks of 32 k lie in such cells of 8 or 4 bits, with a step for each column (gemv_cell.cuh).
 // ONE: all weights of the rTask are one chunk. Else the second one's are in registers, too, if they fit (kGemvRowHeld).
 //
 // Weights of fp32 (CHUNK_K 0): a thread keeps its fours of k in registers and multiplies them by these k of all columns. A chunk is
@@ -19,6 +20,8 @@
 // that makes of the sum is corrected in the end: sum (x - mean) w = over all warps sum (x - first) w + (first - mean) sum w. It loses no
 // digits that matter: the deviation of n values is at least 1 / sqrt(n) of how far any of them is from their mean.
 //
+// FACTORS: the normalisation's scale is not in the weights, whose steps it would undo; a thread multiplies its x by it.
+//
 // GemvArgs: chunks counts the COLUMNS columns of a rTask; piece_k is K up to whole fours or 32; chunk_k, column_bytes and turns are not
 // used. ACTIVATION is the epilogue's, RESIDUAL a GemvResidual. The other template arguments are gemv_of_rows.cuh's.
 //
@@ -27,6 +30,7 @@
 // thread 7 adds up eight warps' sums of column 127.
 #pragma once
 
+#include "kernels/product/gemv_cell.cuh"
 #include "kernels/product/gemv_of_rows.cuh"
 #include "kernels/vdevice/mma.cuh"
 
@@ -109,7 +113,7 @@ RK_INLINE GemvRowNorm gemv_row_total(const GemvOfRowsArgs& args, const GemvRowSt
   return norm;
 }
 
-// --- weights of 16 bits ----------------------------------------------------------------------------------------------------
+// --- weights of 16 bits and less -------------------------------------------------------------------------------------------
 
 // Leaves the warp's x in shared memory as operand A of mma_f16: for each four of k two pairs in fp16, behind each what these leave of it.
 // Returns what the sums have to be multiplied by. EXACT: all x are fp16 numbers.
@@ -147,22 +151,24 @@ RK_INLINE float gemv_row_split(const float4 (&x)[HELD], uint4* to) {
   return inverse;
 }
 
-// A chunk's weights as operands B, of the warp's 32 k. MOST: 32 k of the longest chunk.
-template <int COLUMNS, int MOST>
+// A chunk's weights of the warp's 32 k, each as a Weights of gemv_cell.cuh. MOST: 32 k of the longest chunk.
+template <int COLUMNS, int MOST, int CELL, class Weights>
 struct GemvRowWeights {
   static constexpr int kTiles = COLUMNS / 8, kBlocks = (MOST + kComputeWarps - 1) / kComputeWarps;
-  uint4 of[kBlocks][kTiles];
+  Weights of[kBlocks][kTiles];
 
   // Whether 32 k number i of the warp are within a chunk of `blocks`. What is known beforehand costs nothing.
   RK_INLINE static bool has(int i, int blocks) { return (i + 1) * kComputeWarps <= blocks || i * kComputeWarps + warp_id() < blocks; }
   RK_INLINE void load(const char* stage, int blocks) {
-    const uint4* const from = reinterpret_cast<const uint4*>(stage) + warp_id() * kTiles * kWarp + lane_id();
+    constexpr int kBytes = gemv_cell_bytes(CELL, 8);
+    const char* const from = stage + warp_id() * kTiles * kBytes;
+    const int lane = lane_id();
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        of[i][t] = uint4{0u, 0u, 0u, 0u};
-        if (has(i, blocks)) of[i][t] = from[(i * kComputeWarps * kTiles + t) * kWarp];
+        of[i][t].clear();
+        if (has(i, blocks)) of[i][t].load(from + (i * kComputeWarps * kTiles + t) * kBytes, lane);
       }
     }
   }
@@ -180,21 +186,22 @@ struct GemvRowSums {
 };
 
 // Adds x * weights of a chunk of `blocks` 32 k. `x`: of the chunk's first k. Only lanes 0 to 3 have rows 0 and 8 of operand A.
-template <int COLUMNS, int MOST>
-RK_INLINE void gemv_row_multiply(const GemvRowWeights<COLUMNS, MOST>& weights, const uint4* x, int blocks, GemvRowSums<COLUMNS>& sums) {
+template <int COLUMNS, class Chunk>
+RK_INLINE void gemv_row_multiply(const Chunk& weights, const uint4* x, int blocks, GemvRowSums<COLUMNS>& sums) {
   const int lane = lane_id();
   const uint4* const from = x + warp_id() * (kGemvBlockK / 4) + lane * 2;
 #pragma unroll
-  for (int i = 0; i < GemvRowWeights<COLUMNS, MOST>::kBlocks; ++i) {
+  for (int i = 0; i < Chunk::kBlocks; ++i) {
     uint4 pairs[2] = {};
-    if (lane < 4 && GemvRowWeights<COLUMNS, MOST>::has(i, blocks)) {
+    if (lane < 4 && Chunk::has(i, blocks)) {
       pairs[0] = from[i * kComputeWarps * (kGemvBlockK / 4)];
       pairs[1] = from[i * kComputeWarps * (kGemvBlockK / 4) + 1];
     }
 #pragma unroll
     for (int t = 0; t < COLUMNS / 8; ++t) {
-      mma_f16(sums.of[t][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {weights.of[i][t].x, weights.of[i][t].y});
-      mma_f16(sums.of[t][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {weights.of[i][t].z, weights.of[i][t].w});
+      const uint4 w = weights.of[i][t].halves();
+      mma_f16(sums.of[t][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {w.x, w.y});
+      mma_f16(sums.of[t][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {w.z, w.w});
     }
   }
 }
@@ -272,24 +279,41 @@ struct GemvRowSpace {
 };
 
 // The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
-// ring goes on.
-template <int COLUMNS, int MOST, bool ONE>
+// ring goes on. Few enough are unpacked by then, too.
+template <int COLUMNS, int MOST, bool ONE, int CELL>
 struct GemvRowHeld {
-  using Weights = GemvRowWeights<COLUMNS, MOST>;
-  static constexpr int kCount = !ONE && 2 * Weights::kBlocks * Weights::kTiles <= kGemvRowHeld ? 2 : 1;
-  Weights of[kCount];
+  static constexpr int kCells = (MOST + kComputeWarps - 1) / kComputeWarps * (COLUMNS / 8);
+  static constexpr int kCount = !ONE && 2 * kCells <= kGemvRowHeld ? 2 : 1;
+  using Cell = std::conditional_t<kCells <= kGemvRowHeld, GemvCellHalves<CELL, false>, GemvCellWeights<CELL, false>>;
+  GemvRowWeights<COLUMNS, MOST, CELL, Cell> of[kCount];
 };
 
-// Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
-template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
-RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE>& held, const float4 (&x)[HELD],
-                                       float shift, int chunks, const GemvRowSpace& space) {
+// Multiplies the warp's x by `factors`.
+template <int TURNS, int HELD>
+RK_INLINE void gemv_row_scale(float4 (&x)[HELD], const float4 (&factors)[HELD]) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS; ++turn) {
+    const float4 &v = x[turn], &f = factors[turn];
+    x[turn] = float4{v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w};
+  }
+}
+
+// Multiplies x by weights of 16 bits or less, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for
+// gemv_row_split. FACTORS: x is multiplied by `factors` first.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int CELL, bool FACTORS, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
+RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE, CELL>& held, float4 (&x)[HELD],
+                                       const float4 (&factors)[FACTORS ? HELD : 1], float shift, int chunks, const GemvRowSpace& space) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kFirst = MOST < kAll ? MOST : kAll;
+  if constexpr (FACTORS) {  // what the normalisation needs to know is of x without them
+    gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
+    gemv_row_scale<TURNS>(x, factors);
+  }
   const float scale = gemv_row_split<Veu, K, TURNS, EXACT>(x, space.halves);
   GemvRowSums<COLUMNS> of_columns;
   of_columns.clear();
   gemv_row_multiply(held.of[0], space.halves, kFirst, of_columns);
-  if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // while the products are made
+  // While the products are made.
+  if constexpr (NORM != kGemvAsIs && !FACTORS) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
   [[maybe_unused]] int block = kFirst, chunk = 0;  // of the next chunk; the columns' number
   // Leaves the sums of columns whose k are all multiplied; whether they are the last.
   const auto ends = [&] {
@@ -301,7 +325,7 @@ RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COL
     return false;
   };
   if (ends()) return;
-  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE>::kCount > 1) {
+  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE, CELL>::kCount > 1) {
     constexpr int kSecond = gemv_row_second(kAll, MOST);
     gemv_row_multiply(held.of[1], space.halves + (kFirst < kAll ? kFirst * (kGemvBlockK / 4) : 0), kSecond, of_columns);
     block += MOST;
@@ -314,7 +338,8 @@ RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COL
     held.of[0].load(stage, here);
     gemv_row_multiply(held.of[0], space.halves + block * (kGemvBlockK / 4), here, of_columns);
     block += MOST;
-    if (block >= kAll) space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * CHUNK_K * 2);
+    if (block >= kAll)
+      space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K));
     weights.release();
   } while (!ends());
 }
@@ -348,8 +373,8 @@ RK_INLINE GemvOutput<Out> gemv_row_output(const Task<Veu>& task, const GemvArgs&
   return own;
 }
 
-template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int ACTIVATION, int RESIDUAL, class Out, class Value, uint32_t NARROW_IN,
-          int INPUTS, uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int CELL, bool FACTORS, int ACTIVATION, int RESIDUAL, class Out,
+          class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
 RK_BODY void gemv_row(const Task<Veu>& caller) {
   using Fours = GemvFours<1, TURNS>;
   constexpr bool kNarrow = CHUNK_K > 0, kPlain = RESIDUAL == kGemvNoResidual, kWhole = SCALARS == 0;
@@ -372,13 +397,14 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
-  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
+  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE, CELL>;
+  [[maybe_unused]] constexpr int kInfoAt = gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K);
   [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
   if constexpr (kNarrow) {
     const char* const stage = weights.acquire();
     held.of[0].load(stage, kFirst);
-    const char* const info = stage + COLUMNS * CHUNK_K * 2;
+    const char* const info = stage + kInfoAt;
     if constexpr (ONE) {
       load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
     } else if constexpr (kFirst == kAll) {
@@ -388,8 +414,16 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
     if constexpr (Held::kCount > 1) {
       const char* const second = weights.acquire();
       held.of[1].load(second, gemv_row_second(kAll, kChunk));
-      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
+      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + kInfoAt);
       weights.release_after_loads();
+    }
+  }
+  [[maybe_unused]] float4 factors[FACTORS ? kHeld : 1];  // constants, padded to whole 32 k
+  if constexpr (FACTORS) {
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+      const int k = gemv_k<Veu>(turn);
+      factors[turn] = load_weight4(task.address(all.factors) + (k < kAll * kGemvBlockK ? k : 0));
     }
   }
   if (kWaited) task.await_inputs();
@@ -413,7 +447,8 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
-    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, held, x, shift, chunks, space);
+    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, CELL, FACTORS, NORM, TURNS, kExact>(weights, held, x, factors, shift, chunks,
+                                                                                               space);
   } else {
     gemv_row_multiply_fp32<Veu, K, COLUMNS, NORM, TURNS>(weights, args, x, shift, chunks, space);
   }

@@ -13,6 +13,7 @@
 #include "kernels/args.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
+#include "kernels/product/gemv_cell.h"
 #include "kernels/product/numbers.cuh"
 #include "kernels/product/row_feed_forward_numbers.cuh"
 
@@ -33,12 +34,16 @@ struct RowFeed {
   RowFeedSteps steps;
   FeedWeights gate{}, up{}, second{};
   TensorId x{}, residual{}, z{}, scale{}, shift{};
+  rk::GemvCell first_cell = rk::kCellHalves, second_cell = rk::kCellHalves;
 
+  bool is_packed() const { return first_cell != rk::kCellHalves; }  // the first products' weights
   int factors() const { return steps.up ? 2 : 1; }
   int64_t inner() const { return gate.n; }
   int64_t columns() const { return second.n; }
   int64_t pitch() const { return ceil_div(columns(), rk::kRowFeedTurn) * rk::kRowFeedTurn; }
-  rk::RowFeedSlice slice(int64_t of_rtask) const { return {static_cast<int>(gate.k), static_cast<int>(of_rtask), factors()}; }
+  rk::RowFeedSlice slice(int64_t of_rtask) const {
+    return {static_cast<int>(gate.k), static_cast<int>(of_rtask), factors(), first_cell, second_cell};
+  }
 };
 
 // K of x in registers, and columns of y that one warp makes.
@@ -87,10 +92,40 @@ std::optional<RowFeed> feed_of(const Graph& graph, const ROperator& rop) {
 
 // --- how it is divided -------------------------------------------------------------------------------------------------
 
-// As few columns as let all rTasks run at once. 0: there are none.
-int64_t columns_of_rtask(const RowFeed& f, const ShapedVDevice& d) {
-  const int64_t tiles = ceil_div(ceil_div(f.inner(), d.veus()), rk::kRowFeedTile);
-  return tiles * rk::kRowFeedTile <= kMostColumns ? tiles * rk::kRowFeedTile : 0;
+// As few columns, whole times `unit` of them, as let all rTasks run at once. 0: there are none.
+int64_t columns_of_rtask(const RowFeed& f, const ShapedVDevice& d, int64_t unit) {
+  const int64_t columns = ceil_div(ceil_div(f.inner(), d.veus()), unit) * unit;
+  return columns <= kMostColumns ? columns : 0;
+}
+
+rk::GemvCell cell_of(const Graph& graph, const FeedWeights& w, int64_t block) {
+  return kernels::cell_of(graph, {w.id, w.k, w.n, w.turned ? 1 : w.n, w.turned ? w.k : 1}, block);
+}
+
+// How the weights of both factors can lie, which lie alike.
+rk::GemvCell first_cell_of(const Graph& graph, const RowFeed& f) {
+  const rk::GemvCell gate = cell_of(graph, f.gate, rk::kRowFeedDepth), up = f.steps.up ? cell_of(graph, f.up, rk::kRowFeedDepth) : gate;
+  if (gate == rk::kCellHalves || up == rk::kCellHalves) return rk::kCellHalves;
+  const auto is_one = [&](rk::GemvCell cell) { return gate == cell || up == cell; };
+  if (is_one(rk::kCellBytesFrom)) return rk::kCellBytesFrom;
+  if (is_one(rk::kCellBytes)) return rk::kCellBytes;
+  return is_one(rk::kCellNibblesFrom) ? rk::kCellNibblesFrom : rk::kCellNibbles;
+}
+
+// How the rOperator may be divided: so many columns of y a rTask, and weights of the second product that lie in such cells. Those of
+// quantised ones have a step for each 16 rows, so rTasks have whole 16 columns.
+struct RowFeedTiling {
+  int64_t columns = 0;
+  rk::GemvCell second = rk::kCellHalves;
+};
+std::vector<RowFeedTiling> tilings_of(const Graph& graph, const RowFeed& f, const ShapedVDevice& d) {
+  std::vector<RowFeedTiling> tilings;
+  const rk::GemvCell second = cell_of(graph, f.second, rk::kRowFeedStep);
+  if (second != rk::kCellHalves) tilings.push_back({columns_of_rtask(f, d, rk::kRowFeedStep), second});
+  const int64_t columns = columns_of_rtask(f, d, rk::kRowFeedTile);
+  if (tilings.empty() || tilings[0].columns != columns) tilings.push_back({columns, rk::kCellHalves});
+  std::erase_if(tilings, [](const RowFeedTiling& t) { return t.columns == 0; });
+  return tilings;
 }
 
 // Calls put(chunk, byte, part, number) for each part of a rTask's stream in turn: blocks of the first products (0), what is known of their
@@ -146,15 +181,31 @@ void for_each_weight(const Graph& graph, const FeedWeights& w, int64_t row, int6
   }
 }
 
-// Some columns of a first product as halves, with the normalisation's scale and shift; zeros behind k and behind the last column.
+// The normalisation's scale, if x is multiplied by it; else weights are.
+std::span<const float> factors_of(const Graph& graph, const RowFeed& f) {
+  if (!f.is_packed() || !f.scale.valid()) return {};
+  const std::span factors(f32_data(graph.tensor(f.scale)), static_cast<size_t>(f.gate.k));
+  return std::all_of(factors.begin(), factors.end(), [](float factor) { return factor == 1; }) ? std::span<const float>() : factors;
+}
+
+// Some columns of a first product, with the normalisation's scale (unless x is multiplied by it) and shift; zeros behind k and behind the
+// last column.
 struct FirstColumns {
   int64_t padded = 0;            // k of a column
-  std::vector<uint16_t> halves;  // [column][padded]
+  std::vector<uint16_t> halves;  // [column][padded], or
+  std::vector<float> values;     // the same, of quantised weights, with what they are divided by
+  std::vector<float> scales;
   std::vector<ColumnInfo> infos;
 };
 FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeights& w, int64_t begin, int64_t count) {
-  FirstColumns made{f.slice(count).blocks() * rk::kRowFeedDepth, {}, std::vector<ColumnInfo>(static_cast<size_t>(count))};
-  made.halves.resize(static_cast<size_t>(count * made.padded));
+  FirstColumns made;
+  made.padded = f.slice(count).blocks() * rk::kRowFeedDepth;
+  made.infos.resize(static_cast<size_t>(count));
+  made.scales.resize(static_cast<size_t>(count), 1.0F);
+  if (f.is_packed())
+    made.values.resize(static_cast<size_t>(count * made.padded));
+  else
+    made.halves.resize(static_cast<size_t>(count * made.padded));
   const int64_t there = std::min(count, f.inner() - begin), line = w.k + 16;  // powers of two would bring all columns to the same lines
   std::vector<float> columns(static_cast<size_t>(there * line));
   for_each_weight(graph, w, 0, w.k, begin, begin + there,
@@ -166,10 +217,14 @@ FirstColumns first_columns(const Graph& graph, const RowFeed& f, const FeedWeigh
     double shifted = bias != nullptr ? bias[begin + i] : 0;
     for (size_t k = 0; k < column.size(); ++k) {
       if (shift != nullptr) shifted += static_cast<double>(shift[k]) * column[k];
-      if (scale != nullptr) column[k] *= scale[k];
+      if (scale != nullptr && !f.is_packed()) column[k] *= scale[k];
     }
     const float scale_of_halves = half_scale(column);
-    halves_of(column.data(), w.k, 1 / scale_of_halves, made.halves.data() + i * made.padded);
+    made.scales[static_cast<size_t>(i)] = scale_of_halves;
+    if (f.is_packed())
+      std::copy(column.begin(), column.end(), made.values.begin() + i * made.padded);
+    else
+      halves_of(column.data(), w.k, 1 / scale_of_halves, made.halves.data() + i * made.padded);
     made.infos[static_cast<size_t>(i)] = {scale_of_halves, static_cast<float>(shifted)};
   }
   return made;
@@ -188,18 +243,49 @@ std::vector<int> second_exponents(const Graph& graph, const FeedWeights& w) {
   return exponents;
 }
 
-// `of_rtask` rows of the second product's weights as halves, [row][f.pitch()]; zeros behind the last row and column, up to whole steps.
-std::vector<uint16_t> second_rows(const Graph& graph, const RowFeed& f, const std::vector<int>& exponents, int64_t begin,
-                                  int64_t of_rtask) {
+// `of_rtask` rows of the second product's weights, [row][f.pitch()]; zeros behind the last row and column, up to whole steps. Divided by
+// the power of two of each column.
+std::vector<float> second_rows(const Graph& graph, const RowFeed& f, const std::vector<int>& exponents, int64_t begin, int64_t of_rtask) {
   const int64_t there = std::min(of_rtask, f.inner() - begin), count = f.slice(of_rtask).steps() * rk::kRowFeedStep;
-  std::vector<float> factors, rows(static_cast<size_t>(there * f.pitch()));
+  std::vector<float> factors, rows(static_cast<size_t>(count * f.pitch()));
   for (const int exponent : exponents) factors.push_back(std::ldexp(1.0F, -exponent));
   for_each_weight(graph, f.second, begin, begin + there, 0, f.columns(), [&](int64_t h, int64_t c, float v) {
     rows[static_cast<size_t>((h - begin) * f.pitch() + c)] = v * factors[static_cast<size_t>(c)];
   });
-  std::vector<uint16_t> halves(static_cast<size_t>(count * f.pitch()));
-  halves_of(rows.data(), static_cast<int64_t>(rows.size()), 1, halves.data());
-  return halves;
+  return rows;
+}
+
+// Step `number` of the second product's weights.
+void put_step(const RowFeed& f, const rk::RowFeedSlice& s, const std::vector<float>& rows, int64_t number, std::byte* at) {
+  constexpr int64_t kColumns = rk::kRowFeedColumns, kRows = rk::kRowFeedStep;
+  static const std::vector<float> ones(static_cast<size_t>(kColumns), 1.0F);
+  const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * kRows;
+  const auto value = [&](int64_t h, int64_t c) { return rows[static_cast<size_t>((first_h + h) * f.pitch() + first_column + c)]; };
+  for (int64_t warp = 0; warp < rk::kComputeWarps; ++warp) {
+    std::byte* const to = at + warp * rk::gemv_cell_bytes(f.second_cell, static_cast<int>(kColumns));
+    if (f.second_cell != rk::kCellHalves) {
+      // Most often this step and a neighbour have one step of quantisation.
+      const int64_t pair = first_h / (2 * kRows) * 2 * kRows - first_h;  // its first row, from this step's on
+      const int64_t rows_of_pair = std::min(2 * kRows, s.steps() * kRows - first_h - pair);
+      float values[kColumns * 2 * kRows], near[kColumns];
+      for (int64_t c = 0; c < kColumns; ++c) {
+        float* const column = values + c * 2 * kRows;
+        for (int64_t h = 0; h < rows_of_pair; ++h) column[h] = value(pair + h, warp * kColumns + c);
+        const std::optional<BlockStep> found =
+            block_step({column, static_cast<size_t>(rows_of_pair)}, {.bits = bits_of_cell(f.second_cell), .rounding = 1.05F});
+        near[c] = found ? found->step : 0;
+      }
+      pack_cell(f.second_cell, kColumns, values - pair, 2 * kRows, ones.data(), near, to);
+      continue;
+    }
+    for (int64_t lane = 0; lane < rk::kWarp; ++lane) {
+      float values[8];
+      uint16_t halves[8];
+      for (int64_t i = 0; i < 8; ++i) values[i] = value(lane % 4 * 2 + i / 2 % 2 * 8 + i % 2, warp * kColumns + i / 4 * 8 + lane / 4);
+      halves_of(values, 8, 1, halves);
+      std::memcpy(to + lane * 16, halves, sizeof halves);
+    }
+  }
 }
 
 // The chunks of a rTask whose columns of y begin at `begin`.
@@ -208,10 +294,17 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
   const rk::RowFeedSlice s = f.slice(of_rtask);
   std::vector<FirstColumns> first = {first_columns(graph, f, f.gate, begin, of_rtask)};
   if (f.steps.up) first.push_back(first_columns(graph, f, f.up, begin, of_rtask));
-  const std::vector<uint16_t> second = second_rows(graph, f, exponents, begin, of_rtask);
+  const std::vector<float> second = second_rows(graph, f, exponents, begin, of_rtask);
   const auto put_block = [&](std::byte* at, int64_t block) {
     for (int64_t tile = 0; tile < s.tiles(); ++tile) {
       for (const FirstColumns& of : first) {
+        if (f.is_packed()) {
+          const int64_t column = tile * rk::kRowFeedTile;
+          pack_cell(f.first_cell, rk::kRowFeedTile, of.values.data() + column * of.padded + block * rk::kRowFeedDepth, of.padded,
+                    of.scales.data() + column, nullptr, at);
+          at += rk::gemv_cell_bytes(f.first_cell, rk::kRowFeedTile);
+          continue;
+        }
         for (int64_t n = 0; n < rk::kRowFeedTile; ++n, at += rk::kRowFeedDepth * 2) {
           const int64_t from = (tile * rk::kRowFeedTile + n) * of.padded + block * rk::kRowFeedDepth;
           std::memcpy(at, of.halves.data() + from, rk::kRowFeedDepth * 2);
@@ -219,21 +312,10 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
       }
     }
   };
-  const auto put_step = [&](std::byte* at, int64_t number) {
-    const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * rk::kRowFeedStep;
-    for (int64_t lane = 0; lane < rk::kComputeWarps * rk::kWarp; ++lane) {
-      uint16_t cell[8];
-      for (int64_t i = 0; i < 8; ++i) {
-        const int64_t c = first_column + lane / rk::kWarp * rk::kRowFeedColumns + i / 4 * 8 + lane % rk::kWarp / 4;
-        cell[i] = second[static_cast<size_t>((first_h + lane % 4 * 2 + i / 2 % 2 * 8 + i % 2) * f.pitch() + c)];
-      }
-      std::memcpy(at + lane * 16, cell, sizeof cell);
-    }
-  };
   for_each_cell(f, of_rtask, chunk_bytes, [&](int64_t chunk, int64_t byte, int part, int64_t number) {
     std::byte* at = to + chunk * chunk_bytes + byte;
     if (part == 0) put_block(at, number);
-    if (part == 2) put_step(at, number);
+    if (part == 2) put_step(f, s, second, number, at);
     if (part != 1) return;
     for (const FirstColumns& of : first) {
       std::memcpy(at, of.infos.data(), of.infos.size() * sizeof(ColumnInfo));
@@ -243,7 +325,9 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase_number) {
-  const RowFeed f = *feed_of(graph, rop);
+  RowFeed f = *feed_of(graph, rop);
+  f.first_cell = static_cast<rk::GemvCell>(config_or(rkernel, "first_cell", rk::kCellHalves));
+  f.second_cell = static_cast<rk::GemvCell>(config_or(rkernel, "second_cell", rk::kCellHalves));
   const std::vector<int> exponents = second_exponents(graph, f.second);
   if (phase_number == 1) {
     std::vector<float> infos;
@@ -253,7 +337,9 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   }
   const Phase& phase = rkernel.phases[0];
   const int64_t of_rtask = rkernel.config_value("columns"), rtask_bytes = phase.ring.chunk_bytes * phase.ring.chunks_per_rtask;
-  Bytes bytes = zero_bytes(static_cast<size_t>(phase.rtasks * rtask_bytes));
+  const std::span<const float> factors = factors_of(graph, f);
+  Bytes bytes = zero_bytes(static_cast<size_t>(phase.rtasks * rtask_bytes) + factors.size_bytes());
+  if (!factors.empty()) std::memcpy(bytes.data() + phase.rtasks * rtask_bytes, factors.data(), factors.size_bytes());
   for (int64_t t = 0; t < phase.rtasks; ++t)
     pack_rtask(graph, f, exponents, t * of_rtask, of_rtask, phase.ring.chunk_bytes, bytes.data() + t * rtask_bytes);
   return bytes;
@@ -275,6 +361,9 @@ Phase slices_phase(const Request& request, const RowFeed& f, int64_t of_rtask, i
   phase.template_args = {{"K", std::to_string(f.gate.k)},
                          {"COLUMNS", std::to_string(of_rtask)},
                          {"FACTORS", std::to_string(f.factors())},
+                         {"FIRST", text_of(f.first_cell)},
+                         {"SECOND", text_of(f.second_cell)},
+                         {"SCALED", factors_of(graph, f).empty() ? "false" : "true"},
                          {"NORM", norm_of(f)},
                          {"ACTIVATION", activation_text(between.activation)},
                          {"CHUNK_BYTES", std::to_string(chunk_bytes)},
@@ -290,6 +379,8 @@ Phase slices_phase(const Request& request, const RowFeed& f, int64_t of_rtask, i
   const rk::RowFeedSlice slice = f.slice(of_rtask);
   phase.work_bytes = slice.work_floats() * 4;
   phase.ring = {chunk_bytes, chunks_of(f, of_rtask, chunk_bytes), 1, phase.rtasks};
+  if (!factors_of(graph, f).empty())
+    phase.args.push_back({"factors", ArgValue{PackedArg{phase.rtasks * phase.ring.chunk_bytes * phase.ring.chunks_per_rtask}}});
   Cost& cost = phase.cost;
   const auto k = static_cast<double>(f.gate.k), columns = static_cast<double>(of_rtask), z = static_cast<double>(f.pitch());
   cost.flops = 2 * columns * (f.factors() * k + z);
@@ -326,21 +417,34 @@ Phase sum_phase(const Request& request, const RowFeed& f, int64_t parts) {
   return phase;
 }
 
+std::optional<RKernel> rkernel_of(const Request& request, const RowFeed& f, int64_t of_rtask) {
+  const ShapedVDevice& d = request.vdevice;
+  const int64_t chunk_bytes = chunk_bytes_of(f, of_rtask, d.weight_stage_bytes);
+  if (chunk_bytes == 0) return std::nullopt;
+  RKernel rkernel;
+  rkernel.config = {{"columns", of_rtask}};
+  if (f.is_packed()) rkernel.config.emplace_back("first_cell", f.first_cell);
+  if (f.second_cell != rk::kCellHalves) rkernel.config.emplace_back("second_cell", f.second_cell);
+  const int bits = std::max(bits_of_cell(f.first_cell), bits_of_cell(f.second_cell));
+  rkernel.name = fmt::format("row_feed_forward{}<{} columns>", bits < 16 ? fmt::format("_{}bit", bits) : "", of_rtask);
+  rkernel.phases = {slices_phase(request, f, of_rtask, chunk_bytes)};
+  rkernel.phases.push_back(sum_phase(request, f, rkernel.phases[0].rtasks));
+  rkernel.scratch_elements = rkernel.phases[0].rtasks * f.pitch();
+  return rkernel.phases[0].work_bytes <= d.work_bytes() ? std::optional(rkernel) : std::nullopt;
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ShapedVDevice& d = request.vdevice;
   if (request.precision == Precision::fp32 || !d.tf32 || d.weight_stages < 2) return {};  // the same GPUs multiply 16 bits
-  const std::optional<RowFeed> f = feed_of(request.graph, request.rop);
-  const int64_t of_rtask = f ? columns_of_rtask(*f, d) : 0;
-  const int64_t chunk_bytes = of_rtask > 0 ? chunk_bytes_of(*f, of_rtask, d.weight_stage_bytes) : 0;
-  if (chunk_bytes == 0) return {};
-  RKernel rkernel;
-  rkernel.name = fmt::format("row_feed_forward<{} columns>", of_rtask);
-  rkernel.config = {{"columns", of_rtask}};
-  rkernel.phases = {slices_phase(request, *f, of_rtask, chunk_bytes)};
-  rkernel.phases.push_back(sum_phase(request, *f, rkernel.phases[0].rtasks));
-  rkernel.scratch_elements = rkernel.phases[0].rtasks * f->pitch();
-  if (rkernel.phases[0].work_bytes > d.work_bytes()) return {};
-  return {rkernel};
+  std::optional<RowFeed> f = feed_of(request.graph, request.rop);
+  if (!f) return {};
+  f->first_cell = first_cell_of(request.graph, *f);
+  std::vector<RKernel> rkernels;
+  for (const RowFeedTiling& tiling : tilings_of(request.graph, *f, d)) {
+    f->second_cell = tiling.second;
+    if (std::optional<RKernel> rkernel = rkernel_of(request, *f, tiling.columns)) rkernels.push_back(std::move(*rkernel));
+  }
+  return rkernels;
 }
 
 // --- accesses ----------------------------------------------------------------------------------------------------------

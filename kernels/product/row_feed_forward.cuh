@@ -9,13 +9,13 @@
 //
 // Products are by mma_f16, as gemv_row.cuh's: x is split into two fp16 numbers, which are rows 0 and 8 of operand A, and weights are fp16
 // with a scale for each column. A chunk of the ring is CHUNK_BYTES of cells. A cell that does not fit in what is left of a chunk begins the
-// next one.
+// next one. FIRST and SECOND say how weights lie in cells (gemv_cell.cuh): as fp16, here called halves, or quantised.
 //   - First a block of cells for each 32 k: for each eight columns a cell of the gate, then one of `up`. In a cell a column's 32 k lie side
 //     by side, 64 bytes, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n. A warp has every eighth tile of eight columns.
 //   - Then scale and bias of each column of the gate, and of `up`.
-//   - Then for each 128 columns of z a step of cells for each 16 columns of y, a cell for each warp: lane 4 g + t has y 2 t, 2 t + 1, 2 t +
-//   8
-//     and 2 t + 9 of column g, and the same of column g + 8.
+//   - Then for each 128 columns of z a step of cells for each 16 columns of y, a cell for each warp: lane 4 g + t has y 2 t, 2 t + 1,
+//     2 t + 8 and 2 t + 9 of column g, and the same of column g + 8.
+// SCALED: the normalisation's scale is not in the weights, whose steps it would undo; x is multiplied by it (`factors`).
 //
 // Example: K 2048, 8192 columns of y, 2048 of z, two factors; COLUMNS 64, so 128 rTasks. rTask 5 has columns 320 to 383 of y: 8 tiles, one
 // a warp. A block is 8 KB, and 64 of them are 512 KB; a step 4 KB, 16 turns of 4 steps 256 KB: 16 chunks of 48 KB.
@@ -31,7 +31,8 @@ struct RowFeedArgs {  // in tables
   TensorRef partial;  // [rTask][pitch]
   int32_t columns;    // of z
   float inverse_k, epsilon;
-  float a, b;  // of the activation
+  float a, b;           // of the activation
+  TensorRef factors{};  // with SCALED, K floats
 };
 
 // The cells of a rTask, one after another.
@@ -128,6 +129,11 @@ struct RowFeedFours {
     }
   }
 
+  RK_INLINE void load_constants(const float* from) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) of[turn] = load_weight4(from + (has(turn) ? four(turn) * 4 : 0));
+  }
+
  private:
   template <class Veu>
   RK_INLINE static void place_words(const Task<Veu>& task, const TensorRef& in, const uint32_t* (&words)[kTurns]) {
@@ -146,9 +152,10 @@ RK_INLINE uint32_t largest_of_warps(const float* of_warps) {
   return max(magnitude_of4(from[0]), magnitude_of4(from[1]));
 }
 
-// Leaves x as operands, and returns what the sums have to be multiplied by.
-template <class Veu, int K, int NORM>
-RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, uint4* to, float* stats) {
+// Leaves x as operands, and returns what the sums have to be multiplied by. SCALED: x times `factors`, behind the normalisation.
+template <class Veu, int K, int NORM, bool SCALED>
+RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, [[maybe_unused]] const RowFeedFours<K>& factors, uint4* to,
+                                  float* stats) {
   using Fours = RowFeedFours<K>;
   float *const sums = stats, *const squares = stats + kComputeWarps, *const largest = stats + 2 * kComputeWarps;
   if constexpr (NORM == kGemvCentred) {
@@ -170,6 +177,10 @@ RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, u
 #pragma unroll
   for (int turn = 0; turn < Fours::kTurns; ++turn) {
     square += gemv_squares4(x.of[turn]);
+    if constexpr (SCALED) {
+      const float4 &v = x.of[turn], &f = factors.of[turn];
+      x.of[turn] = float4{v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w};
+    }
     magnitude = max(magnitude, magnitude_of4(x.of[turn]));
   }
   if constexpr (NORM != kGemvAsIs) square = warp_sum(square);
@@ -195,9 +206,10 @@ RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, u
 // --- the first products ----------------------------------------------------------------------------------------------------
 
 // A warp's sums of its tiles, as mma_f16 has them: two of eight columns, which do not wait for each other.
-template <int K, int COLUMNS, int FACTORS>
+template <int K, int COLUMNS, int FACTORS, int FIRST, int SECOND>
 struct RowFeedFirst {
-  static constexpr RowFeedSlice kSlice = {K, COLUMNS, FACTORS};
+  static constexpr RowFeedSlice kSlice = {K, COLUMNS, FACTORS, FIRST, SECOND};
+  static constexpr bool kIsPacked = FIRST != kCellHalves;
   static constexpr int kFactors = FACTORS, kTiles = kSlice.tiles(), kParts = kSlice.parts(),
                        kTurns = (kTiles + kComputeWarps - 1) / kComputeWarps;
   float of[kTurns][FACTORS][2][4];
@@ -212,22 +224,28 @@ struct RowFeedFirst {
   // Whether block b of k is this warp's.
   RK_INLINE bool takes(int b) const { return kParts == 1 ? true : b % kParts == part; }
 
-  // The lane's weights of a block.
-  struct Cells {
-    uint4 of[kTurns][FACTORS];
+  // The lane's weights of a block, as they lie in the ring, and unpacked.
+  template <class Weights>
+  struct CellsOf {
+    Weights of[kTurns][FACTORS];
   };
-  RK_INLINE void load(const char* block, Cells& cells) const {
+  using Cells = CellsOf<GemvCellWeights<FIRST, false>>;
+  using Unpacked = CellsOf<GemvCellHalves<FIRST, false>>;
+  template <class Weights>
+  RK_INLINE void load(const char* block, CellsOf<Weights>& cells) const {
+    constexpr int kBytes = gemv_cell_bytes(FIRST, kRowFeedTile);
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
 #pragma unroll
       for (int f = 0; f < FACTORS; ++f) {
         const int cell = (tile + turn * kComputeWarps) * FACTORS + f;
-        cells.of[turn][f] = uint4{0u, 0u, 0u, 0u};
-        if (has(turn)) cells.of[turn][f] = *reinterpret_cast<const uint4*>(block + cell * kRowFeedCell + lane_id() * 16);
+        cells.of[turn][f].clear();
+        if (has(turn)) cells.of[turn][f].load(block + cell * kBytes, lane_id());
       }
     }
   }
-  RK_INLINE void multiply(const uint4* x, int b, const Cells& cells) {
+  template <class Weights>
+  RK_INLINE void multiply(const uint4* x, int b, const CellsOf<Weights>& cells) {
     uint4 pairs[2] = {};
     if (lane_id() < 4) {  // who have rows 0 and 8 of operand A
       const uint4* const from = x + b * (kRowFeedDepth / 4) + lane_id() * 2;
@@ -237,7 +255,7 @@ struct RowFeedFirst {
     for (int turn = 0; turn < kTurns; ++turn) {
 #pragma unroll
       for (int f = 0; f < FACTORS; ++f) {
-        const uint4& w = cells.of[turn][f];
+        const uint4 w = cells.of[turn][f].halves();
         mma_f16(of[turn][f][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {w.x, w.y});
         mma_f16(of[turn][f][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {w.z, w.w});
       }
@@ -298,22 +316,25 @@ RK_INLINE float row_feed_middle(const RowFeedArgs& args, const float* sums, cons
 
 // --- the bodies ------------------------------------------------------------------------------------------------------------
 
-// A warp's blocks of the first chunk, in registers.
+// A warp's blocks of the first chunk, in registers, unpacked. Where not all fit, there are none of them, but of quantised weights the first
+// ones, so that only the others are to be unpacked when x is there.
 template <class First, int OF_CHUNK>
 struct RowFeedHeld {
-  static constexpr int kEach = (OF_CHUNK + First::kParts - 1) / First::kParts;
-  static constexpr bool kFits = kEach * First::kTurns * First::kFactors <= kRowFeedHeld && OF_CHUNK < First::kSlice.blocks();
-  typename First::Cells of[kFits ? kEach : 1];
+  static constexpr int kAll = (OF_CHUNK + First::kParts - 1) / First::kParts, kOfBlock = First::kTurns * First::kFactors;
+  static constexpr bool kFits = kAll * kOfBlock <= kRowFeedHeld && OF_CHUNK < First::kSlice.blocks();
+  static constexpr int kEach = kFits ? kAll : First::kIsPacked ? (kRowFeedHeld / kOfBlock < kAll ? kRowFeedHeld / kOfBlock : kAll) : 0;
+  static constexpr int kBlocks = kEach * First::kParts < OF_CHUNK ? kEach * First::kParts : OF_CHUNK;  // of all warps
+  typename First::Unpacked of[kEach > 0 ? kEach : 1];
 
   RK_INLINE static int block(const First& first, int i) { return i * First::kParts + first.part; }
   RK_INLINE void load(const First& first, const char* chunk) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) first.load(chunk + min(block(first, i), OF_CHUNK - 1) * First::kSlice.block_bytes(), of[i]);
+    for (int i = 0; i < kEach; ++i) first.load(chunk + min(block(first, i), kBlocks - 1) * First::kSlice.block_bytes(), of[i]);
   }
   RK_INLINE void multiply(First& first, const uint4* x) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (block(first, i) < OF_CHUNK && first.part < First::kParts) first.multiply(x, block(first, i), of[i]);
+      if (block(first, i) < kBlocks && first.part < First::kParts) first.multiply(x, block(first, i), of[i]);
     }
   }
 };
@@ -352,7 +373,9 @@ RK_INLINE void row_feed_second(Stream& cells, const uint4* y, float factor, int 
       const int here = min(cells.template there<kBytes>(), kSteps - step);
 #pragma unroll 4
       for (int i = 0; i < here; ++i) {
-        const uint4 w = *reinterpret_cast<const uint4*>(cells.at + i * kBytes + warp_id() * kRowFeedCell + lane_id() * 16);
+        GemvCellWeights<First::kSlice.second, true> cell;
+        cell.load(cells.at + i * kBytes + warp_id() * gemv_cell_bytes(First::kSlice.second, kRowFeedColumns), lane_id());
+        const uint4 w = cell.halves();
         uint4 pairs = {};
         if (lane_id() < 4) pairs = y[(step + i) * 4 + lane_id()];
         mma_f16(sum[0], {pairs.x, pairs.y, pairs.z, pairs.w}, {w.x, w.y});
@@ -373,9 +396,10 @@ RK_INLINE void row_feed_second(Stream& cells, const uint4* y, float factor, int 
 }
 
 // In: x in memory. WORDS: 1 where x comes as words.
-template <class Veu, int K, int COLUMNS, int FACTORS, int NORM, int ACTIVATION, int CHUNK_BYTES, class In, uint32_t WORDS>
+template <class Veu, int K, int COLUMNS, int FACTORS, int FIRST, int SECOND, bool SCALED, int NORM, int ACTIVATION, int CHUNK_BYTES,
+          class In, uint32_t WORDS>
 RK_BODY void row_feed_forward(const Task<Veu>& caller) {
-  using First = RowFeedFirst<K, COLUMNS, FACTORS>;
+  using First = RowFeedFirst<K, COLUMNS, FACTORS, FIRST, SECOND>;
   constexpr RowFeedSlice kSlice = First::kSlice;
   constexpr int kOfChunk = CHUNK_BYTES / kSlice.block_bytes() < kSlice.blocks() ? CHUNK_BYTES / kSlice.block_bytes() : kSlice.blocks();
   constexpr bool kInWords = (WORDS & 1u) != 0;
@@ -394,21 +418,22 @@ RK_BODY void row_feed_forward(const Task<Veu>& caller) {
   // Before x is there, the first chunk's weights are in registers, if they fit, and its stage is free again.
   using Held = RowFeedHeld<First, kOfChunk>;
   [[maybe_unused]] Held held;
-  if constexpr (Held::kFits) {
-    held.load(first, cells.at);
-    cells.weights.release_after_loads();
-  }
+  if constexpr (Held::kEach > 0) held.load(first, cells.at);
+  if constexpr (Held::kFits) cells.weights.release_after_loads();
+  [[maybe_unused]] RowFeedFours<K> factors;
+  if constexpr (SCALED) factors.load_constants(task.address(args.factors));
   if constexpr (!kInWords) task.await_inputs();
   RowFeedFours<K> x;
   x.template load<In, kInWords>(task, args.in, polled);
-  const float factor = row_feed_operands<Veu, K, NORM>(args, x, x_pairs, stats);
+  const float factor = row_feed_operands<Veu, K, NORM, SCALED>(args, x, factors, x_pairs, stats);
   sync_compute<Veu>();
 
-  if constexpr (Held::kFits) {
-    held.multiply(first, x_pairs);
+  if constexpr (Held::kEach > 0) held.multiply(first, x_pairs);
+  if constexpr (Held::kFits)
     cells.open();
-  }
-  row_feed_blocks(first, cells, x_pairs, Held::kFits ? kOfChunk : 0);
+  else
+    cells.skip(Held::kBlocks * kSlice.block_bytes());
+  row_feed_blocks(first, cells, x_pairs, Held::kBlocks);
   first.leave(sums);
   cells.template there<kSlice.info_bytes()>();
   const float2* const infos = reinterpret_cast<const float2*>(cells.at);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """One token of a decoder of real size on a GPU, beside its two best peers, in one run.
 
-    python3 test/gpu/decoder_steps.py --tamp build/release/bin/tamp | NAME=TAMP,NAME=TAMP [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL:BEFORE[/PLACES]...]
+    python3 test/gpu/decoder_steps.py --tamp build/release/bin/tamp | NAME=TAMP,NAME=TAMP [--precision fp16|bf16] [--peers kernels,compile,max-autotune] [--out FILE.json] [MODEL[@BITS]:BEFORE[/PLACES]...]
 
 MODEL is llama-3.2-1b, qwen3-0.6b, smollm-135m or llama-3.1-8b: their shapes, with random weights of 16 bits, made on the device from a seed. BEFORE tokens
 lie before the new one. Without PLACES the caches are that long, and the token's own keys and values are outputs; with PLACES caches have constant size
-(TensorScatter and nonpad_kv_seqlen of ONNX 24), and stay in place. Sides:
+(TensorScatter and nonpad_kv_seqlen of ONNX 24), and stay in place. BITS, 4 or 8: all matrices are quantised (MatMulNBits of ONNX Runtime, symmetric, a scale of
+16 bits for each 32 inputs of an output); sides other than tamp get the numbers that these stand for. Sides:
 
   tamp           the ONNX file, compiled and built with nvcc; of several builds of tamp each is a side, by its NAME
   kernels        decoder_peer.cu: kernels by hand, q, k, v and gate, up as one product each, programmatic launches; the best of a few settings
@@ -55,6 +56,7 @@ class Sizes:
     epsilon: float = 1e-5
     before: int = 127
     places: int = 0  # 0: as many as there are tokens before
+    bits: int = 16   # of weights
 
     @property
     def rows(self):
@@ -68,17 +70,38 @@ MODELS = {"llama-3.2-1b": Sizes(16, 2048, 32, 8, 64, 8192, 128256), "qwen3-0.6b"
 
 def sizes_of(text):
     name, _, lengths = text.partition(":")
+    name, _, bits = name.partition("@")
     before, _, places = (lengths or "127").partition("/")
-    return dataclasses.replace(MODELS[name], before=int(before), places=int(places or 0))
+    return dataclasses.replace(MODELS[name], before=int(before), places=int(places or 0), bits=int(bits or 16))
 
 
 # --- what a step has ---------------------------------------------------------------------------------------------------
 
 
+BLOCK = 32  # inputs of an output that share a scale
+
+
+def quantised(matrix, bits, dtype):
+    """The numbers that round a matrix to so many bits. What they stand for; with attributes `numbers`, packed along rows, and `scales`."""
+    rows, columns = matrix.shape
+    blocks, middle = matrix.view(rows, columns // BLOCK, BLOCK), 1 << (bits - 1)
+    largest = blocks.gather(2, blocks.abs().argmax(2, keepdim=True))
+    scales = (largest / -middle).to(dtype)
+    numbers = (blocks / scales.to(matrix.dtype)).round().nan_to_num().clamp(-middle, middle - 1)
+    made = (numbers * scales.to(matrix.dtype)).to(dtype).view(rows, columns)
+    bytes_of = (numbers + middle).to(torch.uint8)
+    made.numbers, made.scales = bytes_of[:, :, ::2] | bytes_of[:, :, 1::2] << 4 if bits == 4 else bytes_of, scales.squeeze(2)
+    return made
+
+
 def drawn_weights(s, dtype, device):
     """-> tensors by name; matrices are [outputs, inputs], as PyTorch has them."""
     random = torch.Generator(device).manual_seed(1)
-    matrix = lambda rows, columns: (torch.randn(rows, columns, generator=random, device=device) * columns**-0.5).to(dtype)
+
+    def matrix(rows, columns):
+        drawn = torch.randn(rows, columns, generator=random, device=device) * columns**-0.5
+        return drawn.to(dtype) if s.bits == 16 else quantised(drawn, s.bits, dtype)
+
     factors = lambda count: (1 + 0.1 * torch.randn(count, generator=random, device=device)).to(dtype)
     made = {}
     for layer in range(s.layers):
@@ -101,7 +124,8 @@ def drawn_inputs(s, dtype, device):
 
 def bytes_read(s, weights):
     """Of weights and of keys and values of the tokens before."""
-    return sum(w.numel() * w.element_size() for w in weights.values()) + 2 * s.layers * s.kv * s.before * s.head * 2
+    parts = [part for w in weights.values() for part in ((w.numbers, w.scales) if hasattr(w, "numbers") else (w,))]
+    return sum(part.numel() * part.element_size() for part in parts) + 2 * s.layers * s.kv * s.before * s.head * 2
 
 
 def norm(x, factors, epsilon):
@@ -164,8 +188,18 @@ class Writer:
 
     def weight(self, name):
         """Matrices become [inputs, outputs], as MatMul takes them."""
-        values = self.weights[name].t().contiguous().to(TYPES[self.kind][0])
-        entry = TensorProto(name=name, data_type=TYPES[self.kind][1], dims=values.shape, data_location=TensorProto.EXTERNAL)
+        return self.constant(name, self.weights[name].t().contiguous().to(TYPES[self.kind][0]), TYPES[self.kind][1])
+
+    def linear(self, x, of, name=None):
+        weight = self.weights[of]
+        if not hasattr(weight, "numbers"):
+            return self("MatMul", x, self.weight(of), name=name)
+        bits = 8 if weight.numbers.shape[2] == BLOCK else 4
+        operands = self.constant(f"{of}.numbers", weight.numbers.contiguous(), TensorProto.UINT8), self.constant(f"{of}.scales", weight.scales.contiguous().to(TYPES[self.kind][0]), TYPES[self.kind][1])
+        return self("MatMulNBits", x, *operands, domain="com.microsoft", K=weight.shape[1], N=weight.shape[0], bits=bits, block_size=BLOCK, name=name)
+
+    def constant(self, name, values, data_type):
+        entry = TensorProto(name=name, data_type=data_type, dims=values.shape, data_location=TensorProto.EXTERNAL)
         for key, value in (("location", f"{self.path.name}.data"), ("offset", self.data.tell()), ("length", values.numel() * values.element_size())):
             entry.external_data.add(key=key, value=str(value))
         values.view(torch.uint8).cpu().numpy().tofile(self.data)
@@ -179,12 +213,12 @@ class Writer:
     def save(self):
         self.data.close()
         graph = helper.make_graph(self.nodes, "step", self.inputs, self.outputs, self.constants)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11), self.path)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)], ir_version=11), self.path)
 
 
 def write_model(path, s, weights, kind):
     add = Writer(path, weights, kind)
-    linear = lambda x, name: add("MatMul", x, add.weight(name))
+    linear = add.linear
     norm_of = lambda x, name: add("RMSNormalization", x, add.weight(name), axis=-1, epsilon=s.epsilon)
     split = lambda x, heads: add("Transpose", add("Reshape", x, add.ints(1, 1, heads, s.head)), perm=[0, 2, 1, 3])
     x = add.port(add.inputs, "x", [1, 1, s.width])
@@ -213,7 +247,7 @@ def write_model(path, s, weights, kind):
         y = norm_of(x, f"{layer}.norm2")
         gate = linear(y, f"{layer}.gate")
         x = add("Add", x, linear(add("Mul", add("Mul", gate, add("Sigmoid", gate)), linear(y, f"{layer}.up")), f"{layer}.down"))
-    add("MatMul", norm_of(x, "norm"), add.weight("words"), name="scores")
+    linear(norm_of(x, "norm"), "words", name="scores")
     add.save()
 
 

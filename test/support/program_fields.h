@@ -263,8 +263,9 @@ class FieldsOf {
     members(path, {"output", "count", "axis"}, output, count, axis);
   }
   void visit(const std::string& path, Graph& v) {
-    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, padded, lengths, products, input_axes, output_axes, buffers,
-           loops] = v;
+    auto& [name, tensors, rops, inputs, outputs, input_types, output_types, has_quantised_weights, padded, lengths, products, input_axes,
+           output_axes, buffers, loops] = v;
+    (void)has_quantised_weights;  // asked before weights are packed, and never again
     members(path,
             {"name", "tensors", "rops", "inputs", "outputs", "input_types", "output_types", "padded", "lengths", "products", "input_axes",
              "output_axes", "buffers", "loops"},
