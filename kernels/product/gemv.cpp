@@ -348,7 +348,7 @@ RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& 
   phase.template_args = {{"K", std::to_string(p.k())},
                          {"COLUMNS", std::to_string(row.columns)},
                          {"CHUNK_K", std::to_string(row.narrow ? row.chunk_k() : 0)},
-                         {"ONE", row.narrow && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
+                         {"ONE", row.narrow && row.cell == rk::kCellHalves && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
                          {"CELL", text_of(row.cell)},
                          {"FACTORS", has_row_factors(request.graph, request.rop, row) ? "true" : "false"},
                          {"ACTIVATION", activation_text(last_step(request.rop).epilogue.activation)},

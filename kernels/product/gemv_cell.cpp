@@ -111,7 +111,7 @@ uint16_t half_step(std::span<const float> values, const float* multiples, float 
 // What is remembered of constants.
 class Cells {
  public:
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
   rk::GemvCell of(const TensorData& data, const Key& key, const auto& find) {
     {
       const std::lock_guard lock(mutex_);
@@ -139,16 +139,6 @@ class Finder {
     if (found->step != 0) near = found->step;
     return true;
   }
-  // The same of a block that may be made of several ones.
-  bool takes_all(std::span<const float> block, int64_t least, float& near) {
-    const Finder before = *this;
-    if (takes(block, near)) return true;
-    *this = before;
-    bool all = least < std::ssize(block);
-    for (int64_t i = 0; i < std::ssize(block) && all; i += least)
-      all = takes(block.subspan(static_cast<size_t>(i), static_cast<size_t>(least)), near);
-    return all;
-  }
   bool is_bytes() const { return bits_ == 8; }
   rk::GemvCell cell() const {
     if (is_bytes()) return is_low_ ? rk::kCellBytes : rk::kCellBytesFrom;
@@ -160,9 +150,9 @@ class Finder {
   bool is_low_ = true;
 };
 
-rk::GemvCell find_cell(const float* data, const GridWeights& w, int64_t least_block) {
+rk::GemvCell find_cell(const float* data, const GridWeights& w) {
   constexpr int64_t kTogether = 16;  // columns whose values lie side by side, where those of a column do not
-  const int64_t block = std::max(least_block, kUsualBlock);
+  constexpr int64_t block = rk::kGemvBlockK;
   std::vector<float> values(static_cast<size_t>(kTogether * block)), near(static_cast<size_t>(kTogether));
   Finder finder;
   for (int turn = 0; turn < 2; ++turn) {  // again from the begin once bytes are known to be needed: low is another one then
@@ -180,7 +170,7 @@ rk::GemvCell find_cell(const float* data, const GridWeights& w, int64_t least_bl
         }
         for (int64_t c = 0; c < columns; ++c) {
           const float* const from = as_it_lies ? data + k + (n + c) * w.stride_n : values.data() + c * block;
-          if (!finder.takes_all({from, static_cast<size_t>(block)}, least_block, near[static_cast<size_t>(c)])) return rk::kCellHalves;
+          if (!finder.takes({from, static_cast<size_t>(block)}, near[static_cast<size_t>(c)])) return rk::kCellHalves;
         }
       }
     }
@@ -223,13 +213,13 @@ std::optional<BlockStep> block_step(std::span<const float> values, const BlockQu
   return std::nullopt;
 }
 
-rk::GemvCell cell_of(const Graph& graph, const GridWeights& w, int64_t block) {
+rk::GemvCell cell_of(const Graph& graph, const GridWeights& w) {
   static Cells cells;
   const TensorData& data = graph.tensor(w.id).data;
   if (!graph.has_quantised_weights && !data.in_memory()) return rk::kCellHalves;
-  return cells.of(data, {w.k, w.n, w.stride_k, w.stride_n, block}, [&] {
+  return cells.of(data, {w.k, w.n, w.stride_k, w.stride_n}, [&] {
     const std::shared_ptr<const Bytes> held = data.hold();
-    return find_cell(reinterpret_cast<const float*>(held->data()), w, block);
+    return find_cell(reinterpret_cast<const float*>(held->data()), w);
   });
 }
 
@@ -249,43 +239,26 @@ const char* text_of(rk::GemvCell cell) {
   TAMP_CHECK(false, "no cell");
 }
 
-namespace {
-
-// Where u number k of column c lies in a lane's eight, and which lane's: eight k of one column, or of two columns k 2 t, 2 t + 1, 2 t + 8
-// and 2 t + 9.
-template <int COLUMNS>
-void pack_cell_of(rk::GemvCell cell, const float* values, int64_t pitch, const float* scales, const float* near, std::byte* to) {
-  constexpr int64_t kCount = rk::kWarp * kLaneWeights / COLUMNS;
+void pack_cell(rk::GemvCell cell, const float* values, int64_t pitch, const float* scales, std::byte* to) {
+  constexpr int64_t kDepth = rk::kGemvBlockK;
   const int bits = bits_of_cell(cell);
   uint32_t words[rk::kWarp][2] = {};
   std::byte* const behind = to + rk::kWarp * bits;
-  for (int64_t c = 0; c < COLUMNS; ++c) {
-    const std::span column(values + c * pitch, static_cast<size_t>(kCount));
-    const std::optional<BlockStep> found =
-        block_step(column, {.bits = bits, .lowest = !has_low(cell), .near = near ? near[c] : 0, .rounding = 1.05F});
+  for (int64_t c = 0; c < rk::kGemvCellColumns; ++c) {
+    const std::span column(values + c * pitch, static_cast<size_t>(kDepth));
+    const std::optional<BlockStep> found = block_step(column, {.bits = bits, .lowest = !has_low(cell), .rounding = 1.05F});
     TAMP_CHECK(found, "weights that are not quantised as they were said to be");
-    float multiples[kCount];
+    float multiples[kDepth];
     multiples_of(column, found->step, multiples);
     const uint16_t info[2] = {half_step(column, multiples, found->step, scales[c]), half_of(static_cast<float>(-found->low))};
     std::memcpy(behind + c * (has_low(cell) ? 4 : 2), info, has_low(cell) ? 4 : 2);
-    for (int64_t k = 0; k < kCount; ++k) {
-      const int64_t lane = COLUMNS == 8 ? c * 4 + k / 8 : c % 8 * 4 + k % 8 / 2;
-      const int64_t place = COLUMNS == 8 ? k % 8 : c / 8 * 4 + k / 8 * 2 + k % 2, pair = place / 2;
+    for (int64_t k = 0; k < kDepth; ++k) {
       const auto number = static_cast<uint32_t>(static_cast<int>(multiples[k]) - found->low);
-      const int64_t shift = bits == 4 ? pair * 4 : pair % 2 * 8;
-      words[lane][bits == 4 ? 0 : pair / 2] |= number << (shift + place % 2 * 16);
+      const int64_t pair = k % kLaneWeights / 2, shift = bits == 4 ? pair * 4 : pair % 2 * 8;
+      words[c * 4 + k / kLaneWeights][bits == 4 ? 0 : pair / 2] |= number << (shift + k % 2 * 16);
     }
   }
   for (int64_t lane = 0; lane < rk::kWarp; ++lane) std::memcpy(to + lane * bits, words[lane], static_cast<size_t>(bits));
-}
-
-}  // namespace
-
-void pack_cell(rk::GemvCell cell, int64_t columns, const float* values, int64_t pitch, const float* scales, const float* near,
-               std::byte* to) {
-  TAMP_CHECK(columns == 8 || columns == 16, "a cell of other columns");
-  if (columns == 8) return pack_cell_of<8>(cell, values, pitch, scales, near, to);
-  pack_cell_of<16>(cell, values, pitch, scales, near, to);
 }
 
 }  // namespace tamp::kernels

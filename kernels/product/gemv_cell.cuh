@@ -1,109 +1,142 @@
-// Weights as they lie in the ring of gemv_row.cuh and row_feed_forward.cuh: cells of 8 columns by 32 k, or of 16 columns by 16 k, of which
-// a lane has eight weights. It wants them as four pairs of fp16, operands B of mma_f16: of the first kind all of one column, of the second
-// kind two pairs of one column and two of another.
+// Quantised weights in the ring of gemv_row.cuh and row_feed_forward.cuh, and their products by one row x on tensor cores.
 //
-// kCellHalves: 16 bytes for each lane, one lane's behind the other's.
-// Quantised weights that are step * (low + u), u a whole number of 8 or 4 bits, one step and low for each column of a cell: first the u of
-// all lanes, 8 or 4 bytes each, then for each column its step in fp16; with kCellBytesFrom and kCellNibblesFrom behind each step -low, else
-// low is -128 or -8. A lane's u lie so that pairs come out of a word by one mask: with four bits the pairs (0, 4), (1, 5), (2, 6), (3, 7)
-// are neighbours in k, with bytes (0, 2) and (1, 3) of each word.
-// 0x6400 | u is 1024 + u in fp16, and (0x6400 | 16 u) / 16 - 64 is u. So a pair of weights takes a mask, a sum and a product, and the
-// product is rounded as DequantizeLinear of fp16 rounds it.
+// A weight is step * (low + u), u a whole number of 8 or 4 bits, with one step and low for each 32 k of a column. A cell is 8 columns by
+// 32 k: first the u of all lanes, of which lane 4 n + t has those of column n and k 8 t to 8 t + 7, in 8 or 4 bytes; then for each column
+// its step in fp16. With kCellBytesFrom and kCellNibblesFrom -low follows each step, else low is -128 or -8. The u lie so that a mask makes
+// a pair of k neighbours of a word: of four bits pairs (0, 4), (1, 5), (2, 6) and (3, 7), of bytes (0, 2) and (1, 3).
 //
-// Example: u = 5 with step 0.25 and low -8 is -0.75. Lane 13 of a cell of nibbles reads word 13, and the step at byte 128 + 2 * 3.
+// The bits 0x6400 | u are 1024 + u as fp16, and 0x6400 | 16 u are 1024 + 16 u. That is what tensor cores multiply: operand A are two
+// cells, 16 columns, operand B is x, as two fp16 numbers whose sum it is (gemv_row.cuh), in its columns 0 and 1. Where a u is times 16, x
+// is divided by 16 there. What the 1024 make of x is known before any weight is, for each 32 k: their `base`, with which the sum begins. So
+// eight weights take four masks, and the step is multiplied into the sum of 32 k, in fp32. Of an infinite x, all sums are no numbers.
+//
+// Example: u = 5 with step 0.25 and low -8 is -0.75. Lane 13 of a cell of nibbles reads word 13, and the step at byte 128 + 2 * 3. Of 32 k
+// whose x are 1, base is -(1032 * 16 + 72 * 16): 1024 + 8 for each lower nibble, 64 + 8 for each upper one.
 #pragma once
 
 #include "kernels/product/numbers.cuh"
 #include "kernels/vdevice/half.cuh"
+#include "kernels/vdevice/mma.cuh"
 
 namespace rk {
 
-// Both halves of the lower 16 bits, and of the upper ones.
-RK_INLINE uint32_t lower_twice(uint32_t pair) { return pair & 0xffffu | pair << 16; }
-RK_INLINE uint32_t upper_twice(uint32_t pair) { return pair >> 16 | pair & 0xffff0000u; }
+template <int CELL>
+struct GemvCellForm {
+  static_assert(CELL != kCellHalves);
+  static constexpr bool kIsBytes = CELL == kCellBytes || CELL == kCellBytesFrom;
+  static constexpr bool kHasLow = CELL == kCellBytesFrom || CELL == kCellNibblesFrom;
+  static constexpr int kBytes = gemv_cell_bytes(CELL);
+  // What is taken from a sum for each x: where its u is not times 16, and where it is.
+  static constexpr float kLow = kHasLow ? 0.0f : kIsBytes ? 128.0f : 8.0f;
+  static constexpr float kFirst = 1024.0f + kLow, kSecond = (kIsBytes ? 1024.0f : 64.0f) + kLow;
+};
 
-// A lane's eight weights of a cell, as they lie there. WIDE: a cell of 16 columns by 16 k.
-template <int CELL, bool WIDE>
+// The power of two that brings the largest of some magnitudes, as bits, to 2^14..2^15, and its inverse.
+struct HalfScale {
+  float scale, inverse;
+  bool is_infinite;
+
+  RK_INLINE explicit HalfScale(uint32_t largest) {
+    const uint32_t exponent = largest >> 23;
+    is_infinite = exponent == 0xffu;
+    const uint32_t up = min(2 * 127 + 14 - exponent, 240u);  // so that its inverse is no subnormal number
+    scale = __uint_as_float(up << 23), inverse = __uint_as_float((2 * 127 - up) << 23);
+  }
+  // Two values in fp16, and what these leave of them.
+  RK_INLINE uint2 split(float first, float second) const {
+    const float a = first * scale, b = second * scale;
+    const uint32_t high = halves_of(a, b);
+    const float2 v = floats_of_halves(high);
+    return {high, is_infinite ? 0u : halves_of(a - v.x, b - v.y)};  // infinity less infinity
+  }
+};
+
+RK_INLINE uint32_t magnitude_of(float x) { return __float_as_uint(fabsf(x)); }
+RK_INLINE uint32_t magnitude_of4(const float4& v) {
+  return max(max(magnitude_of(v.x), magnitude_of(v.y)), max(magnitude_of(v.z), magnitude_of(v.w)));
+}
+
+// x as operand B: for each 32 k two times four lanes' pairs, the fp16 numbers and what these leave of x, and what sums begin with: base,
+// and with a low of its own the sum of x.
+struct GemvCellRow {
+  uint4* pairs;   // 8 for each 32 k
+  float2* bases;  // behind them
+
+  RK_INLINE GemvCellRow(uint4* space, int blocks) : pairs(space), bases(reinterpret_cast<float2*>(space + blocks * 8)) {}
+
+  // Leaves k 4 `four` to 4 four + 3. By eight lanes for each 32 k; those who are not `there` leave nothing.
+  template <int CELL>
+  RK_INLINE void leave(const HalfScale& scale, const float4& v, int four, bool is_there) const {
+    using Form = GemvCellForm<CELL>;
+    constexpr float kDivide = Form::kIsBytes ? 1.0f : 0.0625f;
+    const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z * kDivide, v.w * kDivide);
+    const float2 a = floats_of_halves(first.x), b = floats_of_halves(first.y), c = floats_of_halves(second.x),
+                 d = floats_of_halves(second.y);
+    const float ab = (a.x + b.x) + (a.y + b.y), cd = ((c.x + d.x) + (c.y + d.y)) / kDivide;
+    float2 made = {-(ab * Form::kFirst + cd * Form::kSecond), ab + cd};
+#pragma unroll
+    for (int step = 4; step > 0; step /= 2) {
+      made.x += __shfl_xor_sync(kFullMask, made.x, step);
+      if constexpr (Form::kHasLow) made.y += __shfl_xor_sync(kFullMask, made.y, step);
+    }
+    if (!is_there) return;
+    uint2* const to = reinterpret_cast<uint2*>(pairs) + four / 8 * 16 + four % 8;
+    to[0] = uint2{first.x, second.x};
+    to[8] = uint2{first.y, second.y};
+    if (four % 8 == 0) bases[four / 8] = made;
+  }
+};
+
+// A lane's part of a cell.
+template <int CELL>
 struct GemvCellWeights {
-  static constexpr bool kIsBytes = CELL == kCellBytes || CELL == kCellBytesFrom,
-                        kHasLow = CELL == kCellBytesFrom || CELL == kCellNibblesFrom;
-  static constexpr int kWords = kIsBytes ? 2 : 1, kSteps = WIDE ? 2 : 1, kRegisters = kWords + kSteps;
-  uint32_t words[kWords], steps[kSteps];
+  using Form = GemvCellForm<CELL>;
+  uint32_t pairs[4], info;
 
-  RK_INLINE void clear() {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) words[i] = 0u;
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) steps[i] = 0u;
-  }
   RK_INLINE void load(const char* cell, int lane) {
-    if constexpr (kIsBytes) {
+    constexpr uint32_t kMagic = 0x64006400u;
+    if constexpr (Form::kIsBytes) {
       const uint2 v = reinterpret_cast<const uint2*>(cell)[lane];
-      words[0] = v.x, words[1] = v.y;
+      pairs[0] = v.x & 0x00ff00ffu | kMagic;
+      pairs[1] = v.x >> 8 & 0x00ff00ffu | kMagic;
+      pairs[2] = v.y & 0x00ff00ffu | kMagic;
+      pairs[3] = v.y >> 8 & 0x00ff00ffu | kMagic;
     } else {
-      words[0] = reinterpret_cast<const uint32_t*>(cell)[lane];
+      const uint32_t v = reinterpret_cast<const uint32_t*>(cell)[lane], w = v >> 8;
+      pairs[0] = v & 0x000f000fu | kMagic;
+      pairs[1] = v & 0x00f000f0u | kMagic;
+      pairs[2] = w & 0x000f000fu | kMagic;
+      pairs[3] = w & 0x00f000f0u | kMagic;
     }
-    const char* const behind = cell + kWarp * kWords * 4;
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int column = lane / 4 + i * 8;
-      steps[i] = kHasLow ? reinterpret_cast<const uint32_t*>(behind)[column] : reinterpret_cast<const uint16_t*>(behind)[column];
-    }
+    const char* const behind = cell + kWarp * (Form::kIsBytes ? 8 : 4);
+    info = Form::kHasLow ? reinterpret_cast<const uint32_t*>(behind)[lane / 4] : reinterpret_cast<const uint16_t*>(behind)[lane / 4];
   }
-  RK_INLINE uint4 halves() const {
-    const uint4 first = parts<0>(), second = parts<kSteps - 1>();
-    return {first.x, first.y, second.z, second.w};
-  }
-
- private:
-  // The four pairs with step number STEP; what is not used costs nothing.
-  template <int STEP>
-  RK_INLINE uint4 parts() const {
-    constexpr uint32_t kMagic = 0x64006400u;  // 1024
-    const uint32_t step = lower_twice(steps[STEP]);
-    uint32_t low = kIsBytes ? 0xe480e480u : 0xe408e408u;  // -1024 - 128, -1024 - 8
-    if constexpr (kHasLow) low = add_halves(0xe400e400u, upper_twice(steps[STEP]) ^ 0x80008000u);
-    uint4 made;
-    if constexpr (kIsBytes) {
-      made.x = add_halves(words[0] & 0x00ff00ffu | kMagic, low);
-      made.y = add_halves(words[0] >> 8 & 0x00ff00ffu | kMagic, low);
-      made.z = add_halves(words[1] & 0x00ff00ffu | kMagic, low);
-      made.w = add_halves(words[1] >> 8 & 0x00ff00ffu | kMagic, low);
-    } else {
-      uint32_t low_of_high = 0xd480d480u;  // -64 - 8
-      if constexpr (kHasLow) low_of_high = add_halves(0xd400d400u, upper_twice(steps[STEP]) ^ 0x80008000u);
-      constexpr uint32_t kSixteenth = 0x2c002c00u;
-      made.x = add_halves(words[0] & 0x000f000fu | kMagic, low);
-      made.y = multiply_add_halves(words[0] & 0x00f000f0u | kMagic, kSixteenth, low_of_high);
-      made.z = add_halves(words[0] >> 8 & 0x000f000fu | kMagic, low);
-      made.w = multiply_add_halves(words[0] >> 8 & 0x00f000f0u | kMagic, kSixteenth, low_of_high);
-    }
-    return {multiply_halves(made.x, step), multiply_halves(made.y, step), multiply_halves(made.z, step), multiply_halves(made.w, step)};
+  RK_INLINE void clear() { pairs[0] = pairs[1] = pairs[2] = pairs[3] = info = 0u; }
+  // Adds what a sum of 32 k is.
+  RK_INLINE void add(float whole, float sum_of_x, float& to) const {
+    const float2 v = floats_of_halves(info);
+    if constexpr (Form::kHasLow) whole = fmaf(-v.y, sum_of_x, whole);
+    to = fmaf(v.x, whole, to);
   }
 };
 
-template <bool WIDE>
-struct GemvCellWeights<kCellHalves, WIDE> {
-  static constexpr int kRegisters = 4;
-  uint4 of;
+// Adds x times the weights of two cells to sums[0] and sums[1]: in lanes 4 n the sums of column n of each. x: the pairs of this lane and
+// the base of the cells' 32 k.
+template <int CELL>
+RK_INLINE void multiply_cells(const GemvCellWeights<CELL>& first, const GemvCellWeights<CELL>& second, const uint4& x, const float2& base,
+                              float (&sums)[2]) {
+  float made[4] = {base.x, 0.0f, base.x, 0.0f};
+  mma_f16(made, {first.pairs[0], second.pairs[0], first.pairs[1], second.pairs[1]}, {x.x, x.y});
+  mma_f16(made, {first.pairs[2], second.pairs[2], first.pairs[3], second.pairs[3]}, {x.z, x.w});
+  first.add(made[0] + made[1], base.y, sums[0]);
+  second.add(made[2] + made[3], base.y, sums[1]);
+}
 
-  RK_INLINE void clear() { of = uint4{0u, 0u, 0u, 0u}; }
-  RK_INLINE void load(const char* cell, int lane) { of = reinterpret_cast<const uint4*>(cell)[lane]; }
-  RK_INLINE const uint4& halves() const { return of; }
-};
-
-// The same, unpacked when it is loaded.
-template <int CELL, bool WIDE>
-struct GemvCellHalves {
-  uint4 of;
-
-  RK_INLINE void clear() { of = uint4{0u, 0u, 0u, 0u}; }
-  RK_INLINE void load(const char* cell, int lane) {
-    GemvCellWeights<CELL, WIDE> packed;
-    packed.load(cell, lane);
-    of = packed.halves();
-  }
-  RK_INLINE const uint4& halves() const { return of; }
-};
+// This lane's x of 32 k.
+RK_INLINE uint4 pairs_of_lane(const GemvCellRow& row, int block) {
+  uint4 pairs = {0u, 0u, 0u, 0u};
+  if (lane_id() < 8) pairs = row.pairs[block * 8 + lane_id()];
+  return pairs;
+}
 
 }  // namespace rk

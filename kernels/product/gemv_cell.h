@@ -33,16 +33,15 @@ struct GridWeights {
   int64_t k = 0, n = 0, stride_k = 0, stride_n = 0;
 };
 
-// How they can lie in cells with a step for each `block` k of a column: kCellHalves where not all of them are quantised so. What was found
-// is remembered as long as the constant exists. Weights of models without quantised ones are not looked at.
-rk::GemvCell cell_of(const Graph& graph, const GridWeights& weights, int64_t block);
+// How they can lie in cells, with a step for each 32 k of a column: kCellHalves where not all of them are quantised so. What was found is
+// remembered as long as the constant exists. Large weights of models without quantised ones are not looked at.
+rk::GemvCell cell_of(const Graph& graph, const GridWeights& weights);
 
 int bits_of_cell(rk::GemvCell cell);     // of a weight
 const char* text_of(rk::GemvCell cell);  // as device code has it
 
-// Writes a cell, whose column c has k values values[c * pitch], k = 256 / columns, to be divided by scales[c]. near: a likely step of each
-// column, or null. Throws where the values are not what `cell` says.
-void pack_cell(rk::GemvCell cell, int64_t columns, const float* values, int64_t pitch, const float* scales, const float* near,
-               std::byte* to);
+// Writes a cell, whose column c has 32 values from values[c * pitch] on, to be divided by scales[c]. Throws where they are not what `cell`
+// says.
+void pack_cell(rk::GemvCell cell, const float* values, int64_t pitch, const float* scales, std::byte* to);
 
 }  // namespace tamp::kernels

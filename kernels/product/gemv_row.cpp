@@ -76,9 +76,9 @@ class CellColumns {
   void put(int64_t tile, std::byte* group) const {
     const int64_t of_chunk = tile_.chunk_k() / kBlock, tiles = tile_.columns / kTileColumns;
     for (int64_t block = 0; block < tile_.packed_k() / kBlock; ++block) {
-      std::byte* const to = group + block / of_chunk * tile_.chunk_bytes() +
-                            (block % of_chunk * tiles + tile) * rk::gemv_cell_bytes(tile_.cell, static_cast<int>(kTileColumns));
-      pack_cell(tile_.cell, kTileColumns, values_.data() + block * kBlock, tile_.packed_k(), scales_.data(), nullptr, to);
+      std::byte* const to =
+          group + block / of_chunk * tile_.chunk_bytes() + (block % of_chunk * tiles + tile) * rk::gemv_cell_bytes(tile_.cell);
+      pack_cell(tile_.cell, values_.data() + block * kBlock, tile_.packed_k(), scales_.data(), to);
     }
   }
 
@@ -99,7 +99,7 @@ int64_t RowTile::chunk_bytes() const { return ceil_div(chunk_weight_bytes() + co
 int64_t RowTile::rtasks() const { return ceil_div(channels, rtask_columns()); }
 int64_t RowTile::work_bytes() const {
   const int64_t sums = rtask_columns() * (rk::kComputeWarps + info()) + rk::gemv_row_stats_floats();
-  return sums * 4 + (narrow ? packed_k() * 4 : 0);
+  return sums * 4 + (narrow ? rk::gemv_row_operand(cell, static_cast<int>(packed_k() / kBlock)) * 16 : 0);
 }
 
 std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
@@ -107,7 +107,7 @@ std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
   if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > most_turns(request)) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
-  if (tile.narrow) tile.cell = cell_of(request.graph, {p.weights, p.k(), p.channels, p.weight_stride_channel, p.weight_stride_n}, kBlock);
+  if (tile.narrow) tile.cell = cell_of(request.graph, {p.weights, p.k(), p.channels, p.weight_stride_channel, p.weight_stride_n});
   std::vector<RowTile> tiles;
   std::set<int64_t> known;  // columns of a rTask
   for (tile.columns = tile.narrow ? kMostTiles * kTileColumns : kMostColumns; tile.columns > 0;

@@ -9,7 +9,6 @@
 // rows 0 and 8 of operand A; the other rows are zeros. So 22 bits of x count. A warp multiplies its x by the power of two that brings their
 // largest to 2^14..2^15, so that none is too large for fp16, and none that matters too small. In a chunk a column's 32 k lie side by side,
 // 64 bytes, and then those of the next column: 512 bytes for eight columns, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n.
-// Weights that are quantised by blocks of 32 k lie in such cells of 8 or 4 bits, with a step for each column (gemv_cell.cuh).
 // ONE: all weights of the rTask are one chunk. Else the second one's are in registers, too, if they fit (kGemvRowHeld).
 //
 // Weights of fp32 (CHUNK_K 0): a thread keeps its fours of k in registers and multiplies them by these k of all columns. A chunk is
@@ -20,7 +19,9 @@
 // that makes of the sum is corrected in the end: sum (x - mean) w = over all warps sum (x - first) w + (first - mean) sum w. It loses no
 // digits that matter: the deviation of n values is at least 1 / sqrt(n) of how far any of them is from their mean.
 //
-// FACTORS: the normalisation's scale is not in the weights, whose steps it would undo; a thread multiplies its x by it.
+// Quantised weights lie in cells of 8 or 4 bits (CELL, gemv_cell.cuh), which lie as those of 16 bits do. They are read from the ring where
+// they are multiplied: a short loop, where registers would need long code. FACTORS: the normalisation's scale is not in the weights, whose
+// steps it would undo; a thread multiplies its x by it.
 //
 // GemvArgs: chunks counts the COLUMNS columns of a rTask; piece_k is K up to whole fours or 32; chunk_k, column_bytes and turns are not
 // used. ACTIVATION is the epilogue's, RESIDUAL a GemvResidual. The other template arguments are gemv_of_rows.cuh's.
@@ -113,7 +114,7 @@ RK_INLINE GemvRowNorm gemv_row_total(const GemvOfRowsArgs& args, const GemvRowSt
   return norm;
 }
 
-// --- weights of 16 bits and less -------------------------------------------------------------------------------------------
+// --- weights of 16 bits ----------------------------------------------------------------------------------------------------
 
 // Leaves the warp's x in shared memory as operand A of mma_f16: for each four of k two pairs in fp16, behind each what these leave of it.
 // Returns what the sums have to be multiplied by. EXACT: all x are fp16 numbers.
@@ -151,24 +152,22 @@ RK_INLINE float gemv_row_split(const float4 (&x)[HELD], uint4* to) {
   return inverse;
 }
 
-// A chunk's weights of the warp's 32 k, each as a Weights of gemv_cell.cuh. MOST: 32 k of the longest chunk.
-template <int COLUMNS, int MOST, int CELL, class Weights>
+// A chunk's weights as operands B, of the warp's 32 k. MOST: 32 k of the longest chunk.
+template <int COLUMNS, int MOST>
 struct GemvRowWeights {
   static constexpr int kTiles = COLUMNS / 8, kBlocks = (MOST + kComputeWarps - 1) / kComputeWarps;
-  Weights of[kBlocks][kTiles];
+  uint4 of[kBlocks][kTiles];
 
   // Whether 32 k number i of the warp are within a chunk of `blocks`. What is known beforehand costs nothing.
   RK_INLINE static bool has(int i, int blocks) { return (i + 1) * kComputeWarps <= blocks || i * kComputeWarps + warp_id() < blocks; }
   RK_INLINE void load(const char* stage, int blocks) {
-    constexpr int kBytes = gemv_cell_bytes(CELL, 8);
-    const char* const from = stage + warp_id() * kTiles * kBytes;
-    const int lane = lane_id();
+    const uint4* const from = reinterpret_cast<const uint4*>(stage) + warp_id() * kTiles * kWarp + lane_id();
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        of[i][t].clear();
-        if (has(i, blocks)) of[i][t].load(from + (i * kComputeWarps * kTiles + t) * kBytes, lane);
+        of[i][t] = uint4{0u, 0u, 0u, 0u};
+        if (has(i, blocks)) of[i][t] = from[(i * kComputeWarps * kTiles + t) * kWarp];
       }
     }
   }
@@ -186,22 +185,21 @@ struct GemvRowSums {
 };
 
 // Adds x * weights of a chunk of `blocks` 32 k. `x`: of the chunk's first k. Only lanes 0 to 3 have rows 0 and 8 of operand A.
-template <int COLUMNS, class Chunk>
-RK_INLINE void gemv_row_multiply(const Chunk& weights, const uint4* x, int blocks, GemvRowSums<COLUMNS>& sums) {
+template <int COLUMNS, int MOST>
+RK_INLINE void gemv_row_multiply(const GemvRowWeights<COLUMNS, MOST>& weights, const uint4* x, int blocks, GemvRowSums<COLUMNS>& sums) {
   const int lane = lane_id();
   const uint4* const from = x + warp_id() * (kGemvBlockK / 4) + lane * 2;
 #pragma unroll
-  for (int i = 0; i < Chunk::kBlocks; ++i) {
+  for (int i = 0; i < GemvRowWeights<COLUMNS, MOST>::kBlocks; ++i) {
     uint4 pairs[2] = {};
-    if (lane < 4 && Chunk::has(i, blocks)) {
+    if (lane < 4 && GemvRowWeights<COLUMNS, MOST>::has(i, blocks)) {
       pairs[0] = from[i * kComputeWarps * (kGemvBlockK / 4)];
       pairs[1] = from[i * kComputeWarps * (kGemvBlockK / 4) + 1];
     }
 #pragma unroll
     for (int t = 0; t < COLUMNS / 8; ++t) {
-      const uint4 w = weights.of[i][t].halves();
-      mma_f16(sums.of[t][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {w.x, w.y});
-      mma_f16(sums.of[t][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {w.z, w.w});
+      mma_f16(sums.of[t][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {weights.of[i][t].x, weights.of[i][t].y});
+      mma_f16(sums.of[t][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {weights.of[i][t].z, weights.of[i][t].w});
     }
   }
 }
@@ -220,6 +218,57 @@ RK_INLINE void gemv_row_leave(const GemvRowSums<COLUMNS>& sums, float factor, fl
     for (int c = 0; c < 2; ++c) {
       const float v = gemv_row_whole(first[c] + second[c], first[2 + c] + second[2 + c]);
       to[(t * 8 + lane_id() * 2 + c) * kComputeWarps + warp_id()] = v * factor;
+    }
+  }
+}
+
+// --- quantised weights ---------------------------------------------------------------------------------------------------
+
+// Multiplies the warp's x by `factors`.
+template <int TURNS, int HELD>
+RK_INLINE void gemv_row_scale(float4 (&x)[HELD], const float4 (&factors)[HELD]) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS; ++turn) {
+    const float4 &v = x[turn], &f = factors[turn];
+    x[turn] = float4{v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w};
+  }
+}
+
+// Leaves the warp's x as operands, and returns what the sums have to be multiplied by.
+template <class Veu, int K, int TURNS, int CELL, int HELD>
+RK_INLINE float gemv_row_operands(const float4 (&x)[HELD], const GemvCellRow& row) {
+  constexpr int kFours = (K + kGemvBlockK - 1) / kGemvBlockK * (kGemvBlockK / 4);
+  uint32_t largest = 0;
+#pragma unroll
+  for (int turn = 0; turn < TURNS; ++turn) largest = max(largest, magnitude_of4(x[turn]));
+  const HalfScale scale(__reduce_max_sync(kFullMask, largest));
+#pragma unroll
+  for (int turn = 0; turn < TURNS; ++turn) {
+    const int four = gemv_k<Veu>(turn) / 4;
+    row.template leave<CELL>(scale, x[turn], four, four < kFours);
+  }
+  __syncwarp();
+  return scale.inverse;
+}
+
+// Adds x times the weights of a chunk of `blocks` 32 k, the first of which is `first` of the row.
+template <int COLUMNS, int CELL>
+RK_INLINE void gemv_row_add_cells(const char* stage, const GemvCellRow& row, int first, int blocks, float (&sums)[(COLUMNS + 8) / 16][2]) {
+  constexpr int kTiles = COLUMNS / kGemvCellColumns, kBytes = gemv_cell_bytes(CELL);
+#pragma unroll 2
+  for (int block = warp_id(); block < blocks; block += kComputeWarps) {
+    const char* const from = stage + block * kTiles * kBytes;
+    const uint4 x = pairs_of_lane(row, first + block);
+    const float2 base = row.bases[first + block];
+#pragma unroll
+    for (int t = 0; t < kTiles; t += 2) {
+      GemvCellWeights<CELL> one, two;
+      one.load(from + t * kBytes, lane_id());
+      if (t + 1 < kTiles)
+        two.load(from + (t + 1) * kBytes, lane_id());
+      else
+        two.clear();
+      multiply_cells(one, two, x, base, sums[t / 2]);
     }
   }
 }
@@ -278,42 +327,51 @@ struct GemvRowSpace {
   }
 };
 
-// The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
-// ring goes on. Few enough are unpacked by then, too.
-template <int COLUMNS, int MOST, bool ONE, int CELL>
-struct GemvRowHeld {
-  static constexpr int kCells = (MOST + kComputeWarps - 1) / kComputeWarps * (COLUMNS / 8);
-  static constexpr int kCount = !ONE && 2 * kCells <= kGemvRowHeld ? 2 : 1;
-  using Cell = std::conditional_t<kCells <= kGemvRowHeld, GemvCellHalves<CELL, false>, GemvCellWeights<CELL, false>>;
-  GemvRowWeights<COLUMNS, MOST, CELL, Cell> of[kCount];
-};
-
-// Multiplies the warp's x by `factors`.
-template <int TURNS, int HELD>
-RK_INLINE void gemv_row_scale(float4 (&x)[HELD], const float4 (&factors)[HELD]) {
+// Multiplies x by quantised weights, and leaves the sums of the warp.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, int CELL, int NORM, int TURNS, int HELD>
+RK_INLINE void gemv_row_multiply_cells(WeightPipe<Veu>& weights, const float4 (&x)[HELD], int chunks, const GemvRowSpace& space) {
+  constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kMost = CHUNK_K / kGemvBlockK, kPairs = (COLUMNS + 8) / 16;
+  const GemvCellRow row(space.halves, kAll);
+  const float factor = gemv_row_operands<Veu, K, TURNS, CELL>(x, row);
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    float sums[kPairs][2] = {};
+#pragma unroll 1
+    for (int block = 0; block < kAll; block += kMost) {
+      const char* const stage = weights.acquire();
+      gemv_row_add_cells<COLUMNS, CELL>(stage, row, block, min(kMost, kAll - block), sums);
+      if (block + kMost >= kAll)
+        space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K));
+      weights.release();
+    }
 #pragma unroll
-  for (int turn = 0; turn < TURNS; ++turn) {
-    const float4 &v = x[turn], &f = factors[turn];
-    x[turn] = float4{v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w};
+    for (int t = 0; t < COLUMNS / kGemvCellColumns; ++t) {
+      const int column = chunk * COLUMNS + t * kGemvCellColumns + lane_id() / 4;
+      if (lane_id() % 4 == 0) space.sums[column * kComputeWarps + warp_id()] = sums[t / 2][t % 2] * factor;
+    }
+    __syncwarp();
   }
 }
 
-// Multiplies x by weights of 16 bits or less, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for
-// gemv_row_split. FACTORS: x is multiplied by `factors` first.
-template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int CELL, bool FACTORS, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
-RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE, CELL>& held, float4 (&x)[HELD],
-                                       const float4 (&factors)[FACTORS ? HELD : 1], float shift, int chunks, const GemvRowSpace& space) {
+// The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
+// ring goes on.
+template <int COLUMNS, int MOST, bool ONE>
+struct GemvRowHeld {
+  using Weights = GemvRowWeights<COLUMNS, MOST>;
+  static constexpr int kCount = !ONE && 2 * Weights::kBlocks * Weights::kTiles <= kGemvRowHeld ? 2 : 1;
+  Weights of[kCount];
+};
+
+// Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
+RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE>& held, const float4 (&x)[HELD],
+                                       float shift, int chunks, const GemvRowSpace& space) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kFirst = MOST < kAll ? MOST : kAll;
-  if constexpr (FACTORS) {  // what the normalisation needs to know is of x without them
-    gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
-    gemv_row_scale<TURNS>(x, factors);
-  }
   const float scale = gemv_row_split<Veu, K, TURNS, EXACT>(x, space.halves);
   GemvRowSums<COLUMNS> of_columns;
   of_columns.clear();
   gemv_row_multiply(held.of[0], space.halves, kFirst, of_columns);
-  // While the products are made.
-  if constexpr (NORM != kGemvAsIs && !FACTORS) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
+  if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // while the products are made
   [[maybe_unused]] int block = kFirst, chunk = 0;  // of the next chunk; the columns' number
   // Leaves the sums of columns whose k are all multiplied; whether they are the last.
   const auto ends = [&] {
@@ -325,7 +383,7 @@ RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COL
     return false;
   };
   if (ends()) return;
-  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE, CELL>::kCount > 1) {
+  if constexpr (GemvRowHeld<COLUMNS, MOST, ONE>::kCount > 1) {
     constexpr int kSecond = gemv_row_second(kAll, MOST);
     gemv_row_multiply(held.of[1], space.halves + (kFirst < kAll ? kFirst * (kGemvBlockK / 4) : 0), kSecond, of_columns);
     block += MOST;
@@ -338,8 +396,7 @@ RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COL
     held.of[0].load(stage, here);
     gemv_row_multiply(held.of[0], space.halves + block * (kGemvBlockK / 4), here, of_columns);
     block += MOST;
-    if (block >= kAll)
-      space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K));
+    if (block >= kAll) space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + COLUMNS * CHUNK_K * 2);
     weights.release();
   } while (!ends());
 }
@@ -377,7 +434,7 @@ template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int CELL, bool F
           class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
 RK_BODY void gemv_row(const Task<Veu>& caller) {
   using Fours = GemvFours<1, TURNS>;
-  constexpr bool kNarrow = CHUNK_K > 0, kPlain = RESIDUAL == kGemvNoResidual, kWhole = SCALARS == 0;
+  constexpr bool kNarrow = CHUNK_K > 0, kIsPacked = CELL != kCellHalves, kPlain = RESIDUAL == kGemvNoResidual, kWhole = SCALARS == 0;
   static_assert(COLUMNS <= kWarp && COLUMNS % (kNarrow ? 8 : 1) == 0 && Veu::kComputeThreads == kComputeWarps * kWarp);
   constexpr int kInfo = GemvRowInfo<NORM>::kFloats, kTurns = Fours::kTurns, kHeld = (TURNS + kTurns - 1) / kTurns * kTurns;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
@@ -386,7 +443,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK;  // 32 k each
   const int chunks = ONE ? 1 : args.chunks, columns = chunks * COLUMNS;
   const int thread = static_cast<int>(threadIdx.x), first = static_cast<int>(task.index) * columns;
-  const GemvRowSpace space(task.template work_as<uint4>(), kNarrow ? kAll * (kGemvBlockK / 4) : 0, columns);
+  const GemvRowSpace space(task.template work_as<uint4>(), kNarrow ? gemv_row_operand(CELL, kAll) : 0, columns);
   GemvOutput<Out> own = gemv_row_output<Out, RESIDUAL>(task, args, thread < columns ? first + thread : args.channels);
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, 1, TURNS> operands(task, all);
   constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
@@ -397,14 +454,13 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
   [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
-  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE, CELL>;
-  [[maybe_unused]] constexpr int kInfoAt = gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K);
+  using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
   [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
-  if constexpr (kNarrow) {
+  if constexpr (kNarrow && !kIsPacked) {
     const char* const stage = weights.acquire();
     held.of[0].load(stage, kFirst);
-    const char* const info = stage + kInfoAt;
+    const char* const info = stage + COLUMNS * CHUNK_K * 2;
     if constexpr (ONE) {
       load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
     } else if constexpr (kFirst == kAll) {
@@ -414,16 +470,16 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
     if constexpr (Held::kCount > 1) {
       const char* const second = weights.acquire();
       held.of[1].load(second, gemv_row_second(kAll, kChunk));
-      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + kInfoAt);
+      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
       weights.release_after_loads();
     }
   }
-  [[maybe_unused]] float4 factors[FACTORS ? kHeld : 1];  // constants, padded to whole 32 k
+  [[maybe_unused]] float4 factors[FACTORS ? kHeld : 1];
   if constexpr (FACTORS) {
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
       const int k = gemv_k<Veu>(turn);
-      factors[turn] = load_weight4(task.address(all.factors) + (k < kAll * kGemvBlockK ? k : 0));
+      factors[turn] = load_weight4(task.address(all.factors) + (k < kAll * kGemvBlockK ? k : 0));  // they have zeros up to whole 32 k
     }
   }
   if (kWaited) task.await_inputs();
@@ -444,11 +500,14 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   [[maybe_unused]] float shift = 0.0f;
   if constexpr (NORM == kGemvCentred) shift = gemv_row_shift<Veu, K, TURNS>(x);
 
-  if constexpr (kNarrow) {
+  if constexpr (kIsPacked) {
+    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
+    if constexpr (FACTORS) gemv_row_scale<TURNS>(x, factors);
+    gemv_row_multiply_cells<Veu, K, COLUMNS, CHUNK_K, CELL, NORM, TURNS>(weights, x, chunks, space);
+  } else if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
-    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, CELL, FACTORS, NORM, TURNS, kExact>(weights, held, x, factors, shift, chunks,
-                                                                                               space);
+    gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, held, x, shift, chunks, space);
   } else {
     gemv_row_multiply_fp32<Veu, K, COLUMNS, NORM, TURNS>(weights, args, x, shift, chunks, space);
   }

@@ -28,17 +28,20 @@ inline constexpr int kGemvRowTurns = 5, kGemvRowFewTurns = 3, kGemvRowSums = 4;
 // 16 bytes of weights that a thread has in registers before its x comes, at most; and how many 32 k of `all` the second chunk has, of
 // `most`: of the same columns, or of the next ones where the first chunk has all k.
 inline constexpr int kGemvRowHeld = 24;
-// How weights of 16 bits, or quantised ones of 8 and 4, lie in a cell of the ring (gemv_cell.cuh), of so many columns; the bytes of a cell.
+// How weights of 16 bits, or quantised ones of 8 and 4, lie in a cell of the ring, 8 columns by 32 k (gemv_cell.cuh); its bytes.
 enum GemvCell : int { kCellHalves, kCellBytes, kCellNibbles, kCellBytesFrom, kCellNibblesFrom };  // in tables
-RK_NUMBER int gemv_cell_bytes(int cell, int columns) {
+inline constexpr int kGemvCellColumns = 8;
+RK_NUMBER int gemv_cell_bytes(int cell) {
   if (cell == kCellHalves) return kWarp * 16;
   const bool is_bytes = cell == kCellBytes || cell == kCellBytesFrom;
-  return kWarp * (is_bytes ? 8 : 4) + columns * (cell == kCellBytesFrom || cell == kCellNibblesFrom ? 4 : 2);
+  return kWarp * (is_bytes ? 8 : 4) + kGemvCellColumns * (cell == kCellBytesFrom || cell == kCellNibblesFrom ? 4 : 2);
 }
+// 16 bytes of shared memory that x takes as an operand, of so many 32 k: its numbers, and of quantised weights what sums begin with.
+RK_NUMBER int gemv_row_operand(int cell, int blocks) { return blocks * 8 + (cell == kCellHalves ? 0 : (blocks + 1) / 2); }
 RK_NUMBER int gemv_row_second(int all, int most) { return most >= all ? all : all - most < most ? all - most : most; }
 // The bytes of a chunk's weights in 16 bits or less: COLUMNS columns of chunk_k.
 RK_NUMBER int gemv_row_weight_bytes(int cell, int columns, int chunk_k) {
-  return columns / 8 * (chunk_k / kGemvBlockK) * gemv_cell_bytes(cell, 8);
+  return columns / kGemvCellColumns * (chunk_k / kGemvBlockK) * gemv_cell_bytes(cell);
 }
 constexpr int gemv_row_stats_floats() { return 4 * kComputeWarps; }
 constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? kGemvRowSums + kComputeWarps : 2; }

@@ -98,13 +98,13 @@ int64_t columns_of_rtask(const RowFeed& f, const ShapedVDevice& d, int64_t unit)
   return columns <= kMostColumns ? columns : 0;
 }
 
-rk::GemvCell cell_of(const Graph& graph, const FeedWeights& w, int64_t block) {
-  return kernels::cell_of(graph, {w.id, w.k, w.n, w.turned ? 1 : w.n, w.turned ? w.k : 1}, block);
+rk::GemvCell cell_of(const Graph& graph, const FeedWeights& w) {
+  return kernels::cell_of(graph, {w.id, w.k, w.n, w.turned ? 1 : w.n, w.turned ? w.k : 1});
 }
 
 // How the weights of both factors can lie, which lie alike.
 rk::GemvCell first_cell_of(const Graph& graph, const RowFeed& f) {
-  const rk::GemvCell gate = cell_of(graph, f.gate, rk::kRowFeedDepth), up = f.steps.up ? cell_of(graph, f.up, rk::kRowFeedDepth) : gate;
+  const rk::GemvCell gate = cell_of(graph, f.gate), up = f.steps.up ? cell_of(graph, f.up) : gate;
   if (gate == rk::kCellHalves || up == rk::kCellHalves) return rk::kCellHalves;
   const auto is_one = [&](rk::GemvCell cell) { return gate == cell || up == cell; };
   if (is_one(rk::kCellBytesFrom)) return rk::kCellBytesFrom;
@@ -113,15 +113,15 @@ rk::GemvCell first_cell_of(const Graph& graph, const RowFeed& f) {
 }
 
 // How the rOperator may be divided: so many columns of y a rTask, and weights of the second product that lie in such cells. Those of
-// quantised ones have a step for each 16 rows, so rTasks have whole 16 columns.
+// quantised ones have a step for each 32 rows, so rTasks have whole 32 columns.
 struct RowFeedTiling {
   int64_t columns = 0;
   rk::GemvCell second = rk::kCellHalves;
 };
 std::vector<RowFeedTiling> tilings_of(const Graph& graph, const RowFeed& f, const ShapedVDevice& d) {
   std::vector<RowFeedTiling> tilings;
-  const rk::GemvCell second = cell_of(graph, f.second, rk::kRowFeedStep);
-  if (second != rk::kCellHalves) tilings.push_back({columns_of_rtask(f, d, rk::kRowFeedStep), second});
+  const rk::GemvCell second = cell_of(graph, f.second);
+  if (second != rk::kCellHalves) tilings.push_back({columns_of_rtask(f, d, rk::kRowFeedDepth), second});
   const int64_t columns = columns_of_rtask(f, d, rk::kRowFeedTile);
   if (tilings.empty() || tilings[0].columns != columns) tilings.push_back({columns, rk::kCellHalves});
   std::erase_if(tilings, [](const RowFeedTiling& t) { return t.columns == 0; });
@@ -246,7 +246,7 @@ std::vector<int> second_exponents(const Graph& graph, const FeedWeights& w) {
 // `of_rtask` rows of the second product's weights, [row][f.pitch()]; zeros behind the last row and column, up to whole steps. Divided by
 // the power of two of each column.
 std::vector<float> second_rows(const Graph& graph, const RowFeed& f, const std::vector<int>& exponents, int64_t begin, int64_t of_rtask) {
-  const int64_t there = std::min(of_rtask, f.inner() - begin), count = f.slice(of_rtask).steps() * rk::kRowFeedStep;
+  const int64_t there = std::min(of_rtask, f.inner() - begin), count = f.slice(of_rtask).steps() * f.slice(of_rtask).step_rows();
   std::vector<float> factors, rows(static_cast<size_t>(count * f.pitch()));
   for (const int exponent : exponents) factors.push_back(std::ldexp(1.0F, -exponent));
   for_each_weight(graph, f.second, begin, begin + there, 0, f.columns(), [&](int64_t h, int64_t c, float v) {
@@ -257,34 +257,27 @@ std::vector<float> second_rows(const Graph& graph, const RowFeed& f, const std::
 
 // Step `number` of the second product's weights.
 void put_step(const RowFeed& f, const rk::RowFeedSlice& s, const std::vector<float>& rows, int64_t number, std::byte* at) {
-  constexpr int64_t kColumns = rk::kRowFeedColumns, kRows = rk::kRowFeedStep;
-  static const std::vector<float> ones(static_cast<size_t>(kColumns), 1.0F);
-  const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * kRows;
+  const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * s.step_rows();
   const auto value = [&](int64_t h, int64_t c) { return rows[static_cast<size_t>((first_h + h) * f.pitch() + first_column + c)]; };
-  for (int64_t warp = 0; warp < rk::kComputeWarps; ++warp) {
-    std::byte* const to = at + warp * rk::gemv_cell_bytes(f.second_cell, static_cast<int>(kColumns));
-    if (f.second_cell != rk::kCellHalves) {
-      // Most often this step and a neighbour have one step of quantisation.
-      const int64_t pair = first_h / (2 * kRows) * 2 * kRows - first_h;  // its first row, from this step's on
-      const int64_t rows_of_pair = std::min(2 * kRows, s.steps() * kRows - first_h - pair);
-      float values[kColumns * 2 * kRows], near[kColumns];
-      for (int64_t c = 0; c < kColumns; ++c) {
-        float* const column = values + c * 2 * kRows;
-        for (int64_t h = 0; h < rows_of_pair; ++h) column[h] = value(pair + h, warp * kColumns + c);
-        const std::optional<BlockStep> found =
-            block_step({column, static_cast<size_t>(rows_of_pair)}, {.bits = bits_of_cell(f.second_cell), .rounding = 1.05F});
-        near[c] = found ? found->step : 0;
-      }
-      pack_cell(f.second_cell, kColumns, values - pair, 2 * kRows, ones.data(), near, to);
-      continue;
+  if (s.is_second_packed()) {
+    constexpr int64_t kColumns = rk::kGemvCellColumns, kRows = rk::kRowFeedDepth;
+    const std::vector<float> ones(static_cast<size_t>(kColumns), 1.0F);
+    for (int64_t column = 0; column < rk::kRowFeedTurn; column += kColumns, at += rk::gemv_cell_bytes(f.second_cell)) {
+      float values[kColumns * kRows];
+      for (int64_t i = 0; i < kColumns * kRows; ++i) values[i] = value(i % kRows, column + i / kRows);
+      pack_cell(f.second_cell, values, kRows, ones.data(), at);
     }
-    for (int64_t lane = 0; lane < rk::kWarp; ++lane) {
-      float values[8];
-      uint16_t halves[8];
-      for (int64_t i = 0; i < 8; ++i) values[i] = value(lane % 4 * 2 + i / 2 % 2 * 8 + i % 2, warp * kColumns + i / 4 * 8 + lane / 4);
-      halves_of(values, 8, 1, halves);
-      std::memcpy(to + lane * 16, halves, sizeof halves);
+    return;
+  }
+  for (int64_t lane = 0; lane < rk::kComputeWarps * rk::kWarp; ++lane) {
+    float values[8];
+    uint16_t halves[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      const int64_t c = lane / rk::kWarp * rk::kRowFeedColumns + i / 4 * 8 + lane % rk::kWarp / 4;
+      values[i] = value(lane % 4 * 2 + i / 2 % 2 * 8 + i % 2, c);
     }
+    halves_of(values, 8, 1, halves);
+    std::memcpy(at + lane * 16, halves, sizeof halves);
   }
 }
 
@@ -300,9 +293,9 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
       for (const FirstColumns& of : first) {
         if (f.is_packed()) {
           const int64_t column = tile * rk::kRowFeedTile;
-          pack_cell(f.first_cell, rk::kRowFeedTile, of.values.data() + column * of.padded + block * rk::kRowFeedDepth, of.padded,
-                    of.scales.data() + column, nullptr, at);
-          at += rk::gemv_cell_bytes(f.first_cell, rk::kRowFeedTile);
+          pack_cell(f.first_cell, of.values.data() + column * of.padded + block * rk::kRowFeedDepth, of.padded, of.scales.data() + column,
+                    at);
+          at += rk::gemv_cell_bytes(f.first_cell);
           continue;
         }
         for (int64_t n = 0; n < rk::kRowFeedTile; ++n, at += rk::kRowFeedDepth * 2) {

@@ -9,12 +9,12 @@
 //
 // Products are by mma_f16, as gemv_row.cuh's: x is split into two fp16 numbers, which are rows 0 and 8 of operand A, and weights are fp16
 // with a scale for each column. A chunk of the ring is CHUNK_BYTES of cells. A cell that does not fit in what is left of a chunk begins the
-// next one. FIRST and SECOND say how weights lie in cells (gemv_cell.cuh): as fp16, here called halves, or quantised.
+// next one. Quantised weights lie in cells of gemv_cell.cuh: FIRST and SECOND are a GemvCell of the first products and of the second one.
 //   - First a block of cells for each 32 k: for each eight columns a cell of the gate, then one of `up`. In a cell a column's 32 k lie side
 //     by side, 64 bytes, of which lane 4 n + t reads k 8 t to 8 t + 7 of column n. A warp has every eighth tile of eight columns.
 //   - Then scale and bias of each column of the gate, and of `up`.
 //   - Then for each 128 columns of z a step of cells for each 16 columns of y, a cell for each warp: lane 4 g + t has y 2 t, 2 t + 1,
-//     2 t + 8 and 2 t + 9 of column g, and the same of column g + 8.
+//     2 t + 8 and 2 t + 9 of column g, and the same of column g + 8. Quantised, a step is 32 columns of y, and two cells for each warp.
 // SCALED: the normalisation's scale is not in the weights, whose steps it would undo; x is multiplied by it (`factors`).
 //
 // Example: K 2048, 8192 columns of y, 2048 of z, two factors; COLUMNS 64, so 128 rTasks. rTask 5 has columns 320 to 383 of y: 8 tiles, one
@@ -64,31 +64,6 @@ struct CellStream {
     left -= bytes;
   }
 };
-
-// The power of two that brings the largest of some magnitudes, as bits, to 2^14..2^15, and its inverse.
-struct HalfScale {
-  float scale, inverse;
-  bool is_infinite;
-
-  RK_INLINE explicit HalfScale(uint32_t largest) {
-    const uint32_t exponent = largest >> 23;
-    is_infinite = exponent == 0xffu;
-    const uint32_t up = min(2 * 127 + 14 - exponent, 240u);  // so that its inverse is no subnormal number
-    scale = __uint_as_float(up << 23), inverse = __uint_as_float((2 * 127 - up) << 23);
-  }
-  // Two values in fp16, and what these leave of them.
-  RK_INLINE uint2 split(float first, float second) const {
-    const float a = first * scale, b = second * scale;
-    const uint32_t high = halves_of(a, b);
-    const float2 v = floats_of_halves(high);
-    return {high, is_infinite ? 0u : halves_of(a - v.x, b - v.y)};  // infinity less infinity
-  }
-};
-
-RK_INLINE uint32_t magnitude_of(float x) { return __float_as_uint(fabsf(x)); }
-RK_INLINE uint32_t magnitude_of4(const float4& v) {
-  return max(max(magnitude_of(v.x), magnitude_of(v.y)), max(magnitude_of(v.z), magnitude_of(v.w)));
-}
 
 // --- x as operand A --------------------------------------------------------------------------------------------------------
 
@@ -153,9 +128,10 @@ RK_INLINE uint32_t largest_of_warps(const float* of_warps) {
 }
 
 // Leaves x as operands, and returns what the sums have to be multiplied by. SCALED: x times `factors`, behind the normalisation.
-template <class Veu, int K, int NORM, bool SCALED>
+template <class Veu, int K, int NORM, bool SCALED, int FIRST>
 RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, [[maybe_unused]] const RowFeedFours<K>& factors, uint4* to,
                                   float* stats) {
+  constexpr int kBlocks = (K + kRowFeedDepth - 1) / kRowFeedDepth;
   using Fours = RowFeedFours<K>;
   float *const sums = stats, *const squares = stats + kComputeWarps, *const largest = stats + 2 * kComputeWarps;
   if constexpr (NORM == kGemvCentred) {
@@ -194,9 +170,13 @@ RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, [
 #pragma unroll
   for (int turn = 0; turn < Fours::kTurns; ++turn) {
     const float4& v = x.of[turn];
-    const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z, v.w);
-    if (Fours::four(turn) < (K + kRowFeedDepth - 1) / kRowFeedDepth * (kRowFeedDepth / 4))
-      to[Fours::four(turn)] = uint4{first.x, first.y, second.x, second.y};
+    const bool is_there = Fours::four(turn) < kBlocks * (kRowFeedDepth / 4);
+    if constexpr (FIRST != kCellHalves) {
+      GemvCellRow(to, kBlocks).template leave<FIRST>(scale, v, Fours::four(turn), is_there);
+    } else {
+      const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z, v.w);
+      if (is_there) to[Fours::four(turn)] = uint4{first.x, first.y, second.x, second.y};
+    }
   }
   float factor = scale.inverse;
   if constexpr (NORM != kGemvAsIs) factor *= rsqrtf(fmaf(sum_of_warps(squares), args.inverse_k, args.epsilon));
@@ -209,7 +189,6 @@ RK_INLINE float row_feed_operands(const RowFeedArgs& args, RowFeedFours<K>& x, [
 template <int K, int COLUMNS, int FACTORS, int FIRST, int SECOND>
 struct RowFeedFirst {
   static constexpr RowFeedSlice kSlice = {K, COLUMNS, FACTORS, FIRST, SECOND};
-  static constexpr bool kIsPacked = FIRST != kCellHalves;
   static constexpr int kFactors = FACTORS, kTiles = kSlice.tiles(), kParts = kSlice.parts(),
                        kTurns = (kTiles + kComputeWarps - 1) / kComputeWarps;
   float of[kTurns][FACTORS][2][4];
@@ -224,28 +203,22 @@ struct RowFeedFirst {
   // Whether block b of k is this warp's.
   RK_INLINE bool takes(int b) const { return kParts == 1 ? true : b % kParts == part; }
 
-  // The lane's weights of a block, as they lie in the ring, and unpacked.
-  template <class Weights>
-  struct CellsOf {
-    Weights of[kTurns][FACTORS];
+  // The lane's weights of a block.
+  struct Cells {
+    uint4 of[kTurns][FACTORS];
   };
-  using Cells = CellsOf<GemvCellWeights<FIRST, false>>;
-  using Unpacked = CellsOf<GemvCellHalves<FIRST, false>>;
-  template <class Weights>
-  RK_INLINE void load(const char* block, CellsOf<Weights>& cells) const {
-    constexpr int kBytes = gemv_cell_bytes(FIRST, kRowFeedTile);
+  RK_INLINE void load(const char* block, Cells& cells) const {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
 #pragma unroll
       for (int f = 0; f < FACTORS; ++f) {
         const int cell = (tile + turn * kComputeWarps) * FACTORS + f;
-        cells.of[turn][f].clear();
-        if (has(turn)) cells.of[turn][f].load(block + cell * kBytes, lane_id());
+        cells.of[turn][f] = uint4{0u, 0u, 0u, 0u};
+        if (has(turn)) cells.of[turn][f] = *reinterpret_cast<const uint4*>(block + cell * gemv_cell_bytes(kCellHalves) + lane_id() * 16);
       }
     }
   }
-  template <class Weights>
-  RK_INLINE void multiply(const uint4* x, int b, const CellsOf<Weights>& cells) {
+  RK_INLINE void multiply(const uint4* x, int b, const Cells& cells) {
     uint4 pairs[2] = {};
     if (lane_id() < 4) {  // who have rows 0 and 8 of operand A
       const uint4* const from = x + b * (kRowFeedDepth / 4) + lane_id() * 2;
@@ -255,7 +228,7 @@ struct RowFeedFirst {
     for (int turn = 0; turn < kTurns; ++turn) {
 #pragma unroll
       for (int f = 0; f < FACTORS; ++f) {
-        const uint4 w = cells.of[turn][f].halves();
+        const uint4& w = cells.of[turn][f];
         mma_f16(of[turn][f][0], {pairs[0].x, pairs[0].y, pairs[0].z, pairs[0].w}, {w.x, w.y});
         mma_f16(of[turn][f][1], {pairs[1].x, pairs[1].y, pairs[1].z, pairs[1].w}, {w.z, w.w});
       }
@@ -280,11 +253,56 @@ struct RowFeedFirst {
   }
 };
 
+// The same sums of quantised weights: a tile's columns of both factors are the two cells of a product.
+template <int K, int COLUMNS, int FACTORS, int FIRST, int SECOND>
+struct RowFeedFirstCells {
+  static constexpr RowFeedSlice kSlice = {K, COLUMNS, FACTORS, FIRST, SECOND};
+  static constexpr int kTiles = kSlice.tiles(), kParts = kSlice.parts(), kTurns = (kTiles + kComputeWarps - 1) / kComputeWarps;
+  float of[kTurns][2];
+  int tile, part;
+
+  RK_INLINE RowFeedFirstCells() : tile(warp_id() % (kTiles < kComputeWarps ? kTiles : kComputeWarps)), part(warp_id() / kTiles) {
+    if (kTiles >= kComputeWarps) part = 0;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) of[turn][0] = of[turn][1] = 0.0f;
+  }
+  RK_INLINE bool has(int turn) const { return (turn + 1) * kComputeWarps <= kTiles || tile + turn * kComputeWarps < kTiles; }
+  RK_INLINE void add(const char* block, const uint4* space, int b) {
+    const GemvCellRow row(const_cast<uint4*>(space), kSlice.blocks());
+    const uint4 x = pairs_of_lane(row, b);
+    const float2 base = row.bases[b];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (!has(turn)) continue;
+      const char* const from = block + (tile + turn * kComputeWarps) * FACTORS * gemv_cell_bytes(FIRST);
+      GemvCellWeights<FIRST> one, two;
+      one.load(from, lane_id());
+      if constexpr (FACTORS == 2)
+        two.load(from + gemv_cell_bytes(FIRST), lane_id());
+      else
+        two.clear();
+      multiply_cells(one, two, x, base, of[turn]);
+    }
+  }
+  // Leaves the warp's sums: [part][factor][column].
+  RK_INLINE void leave(float* to) const {
+    if (lane_id() % 4 != 0 || part >= kParts) return;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (!has(turn)) continue;
+      const int column = (tile + turn * kComputeWarps) * kRowFeedTile + lane_id() / 4;
+#pragma unroll
+      for (int f = 0; f < FACTORS; ++f) to[(part * FACTORS + f) * COLUMNS + column] = of[turn][f];
+    }
+  }
+};
+
 // y of COLUMNS columns as operands, by warp 0. Returns, to that warp, what sums with them have to be multiplied by.
-template <int COLUMNS, int FACTORS, int PARTS, int STEPS, int ACTIVATION>
+template <class First, int COLUMNS, int FACTORS, int ACTIVATION>
 RK_INLINE float row_feed_middle(const RowFeedArgs& args, const float* sums, const float2* infos, float factor, float* y, uint4* to) {
-  constexpr int kAll = STEPS * kRowFeedStep;
-  static_assert(kAll <= 4 * kWarp && STEPS * 4 <= kWarp);
+  constexpr RowFeedSlice kSlice = First::kSlice;
+  constexpr int PARTS = kSlice.parts(), kSteps = kSlice.steps(), kAll = kSteps * kSlice.step_rows();
+  static_assert(kAll <= 4 * kWarp && (kSlice.is_second_packed() || kSteps * 4 <= kWarp));
   float4 made = {0.0f, 0.0f, 0.0f, 0.0f};
   float* const values = &made.x;
 #pragma unroll
@@ -304,9 +322,13 @@ RK_INLINE float row_feed_middle(const RowFeedArgs& args, const float* sums, cons
     values[i] = column < COLUMNS ? v : 0.0f;
   }
   const HalfScale scale(__reduce_max_sync(kFullMask, magnitude_of4(made)));
+  if constexpr (kSlice.is_second_packed()) {
+    GemvCellRow(to, kSteps).template leave<kSlice.second>(scale, made, lane_id(), lane_id() * 4 < kAll);
+    return scale.inverse;
+  }
   if (lane_id() * 4 < kAll) reinterpret_cast<float4*>(y)[lane_id()] = made;
   __syncwarp();
-  if (lane_id() < STEPS * 4) {
+  if (lane_id() < kSteps * 4) {
     const float* const from = y + lane_id() / 4 * kRowFeedStep + lane_id() % 4 * 2;
     const uint2 first = scale.split(from[0], from[1]), second = scale.split(from[8], from[9]);
     to[lane_id()] = uint4{first.x, first.y, second.x, second.y};
@@ -316,25 +338,22 @@ RK_INLINE float row_feed_middle(const RowFeedArgs& args, const float* sums, cons
 
 // --- the bodies ------------------------------------------------------------------------------------------------------------
 
-// A warp's blocks of the first chunk, in registers, unpacked. Where not all fit, there are none of them, but of quantised weights the first
-// ones, so that only the others are to be unpacked when x is there.
+// A warp's blocks of the first chunk, in registers.
 template <class First, int OF_CHUNK>
 struct RowFeedHeld {
-  static constexpr int kAll = (OF_CHUNK + First::kParts - 1) / First::kParts, kOfBlock = First::kTurns * First::kFactors;
-  static constexpr bool kFits = kAll * kOfBlock <= kRowFeedHeld && OF_CHUNK < First::kSlice.blocks();
-  static constexpr int kEach = kFits ? kAll : First::kIsPacked ? (kRowFeedHeld / kOfBlock < kAll ? kRowFeedHeld / kOfBlock : kAll) : 0;
-  static constexpr int kBlocks = kEach * First::kParts < OF_CHUNK ? kEach * First::kParts : OF_CHUNK;  // of all warps
-  typename First::Unpacked of[kEach > 0 ? kEach : 1];
+  static constexpr int kEach = (OF_CHUNK + First::kParts - 1) / First::kParts;
+  static constexpr bool kFits = kEach * First::kTurns * First::kFactors <= kRowFeedHeld && OF_CHUNK < First::kSlice.blocks();
+  typename First::Cells of[kFits ? kEach : 1];
 
   RK_INLINE static int block(const First& first, int i) { return i * First::kParts + first.part; }
   RK_INLINE void load(const First& first, const char* chunk) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) first.load(chunk + min(block(first, i), kBlocks - 1) * First::kSlice.block_bytes(), of[i]);
+    for (int i = 0; i < kEach; ++i) first.load(chunk + min(block(first, i), OF_CHUNK - 1) * First::kSlice.block_bytes(), of[i]);
   }
   RK_INLINE void multiply(First& first, const uint4* x) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (block(first, i) < kBlocks && first.part < First::kParts) first.multiply(x, block(first, i), of[i]);
+      if (block(first, i) < OF_CHUNK && first.part < First::kParts) first.multiply(x, block(first, i), of[i]);
     }
   }
 };
@@ -373,9 +392,7 @@ RK_INLINE void row_feed_second(Stream& cells, const uint4* y, float factor, int 
       const int here = min(cells.template there<kBytes>(), kSteps - step);
 #pragma unroll 4
       for (int i = 0; i < here; ++i) {
-        GemvCellWeights<First::kSlice.second, true> cell;
-        cell.load(cells.at + i * kBytes + warp_id() * gemv_cell_bytes(First::kSlice.second, kRowFeedColumns), lane_id());
-        const uint4 w = cell.halves();
+        const uint4 w = *reinterpret_cast<const uint4*>(cells.at + i * kBytes + (warp_id() * kWarp + lane_id()) * 16);
         uint4 pairs = {};
         if (lane_id() < 4) pairs = y[(step + i) * 4 + lane_id()];
         mma_f16(sum[0], {pairs.x, pairs.y, pairs.z, pairs.w}, {w.x, w.y});
@@ -395,11 +412,61 @@ RK_INLINE void row_feed_second(Stream& cells, const uint4* y, float factor, int 
   }
 }
 
+// Blocks of quantised weights, of which a part is this warp's.
+template <class First, class Stream>
+RK_INLINE void row_feed_cells(First& first, Stream& cells, const uint4* x) {
+  constexpr int kBlocks = First::kSlice.blocks(), kBytes = First::kSlice.block_bytes();
+#pragma unroll 1
+  for (int block = 0; block < kBlocks;) {
+    const int here = min(cells.template there<kBytes>(), kBlocks - block);
+    const int begin = First::kParts == 1 ? 0 : (first.part - block % First::kParts + First::kParts) % First::kParts;
+    if (First::kParts == 1 || first.part < First::kParts) {
+#pragma unroll 2
+      for (int i = begin; i < here; i += First::kParts) first.add(cells.at + i * kBytes, x, block + i);
+    }
+    cells.skip(here * kBytes);
+    block += here;
+  }
+}
+
+// The rTask's part of z, of quantised weights.
+template <class First, class Stream>
+RK_INLINE void row_feed_second_cells(Stream& cells, const uint4* y, float factor, int columns, float* to) {
+  constexpr RowFeedSlice kSlice = First::kSlice;
+  constexpr int kSteps = kSlice.steps(), kBytes = kSlice.step_bytes(), kCell = gemv_cell_bytes(kSlice.second);
+  const GemvCellRow row(const_cast<uint4*>(y), kSteps);
+#pragma unroll 1
+  for (int column = 0; column < columns; column += kRowFeedTurn, to += kRowFeedTurn) {
+    float sums[2] = {};
+#pragma unroll 1
+    for (int step = 0; step < kSteps;) {
+      const int here = min(cells.template there<kBytes>(), kSteps - step);
+#pragma unroll 2
+      for (int i = 0; i < here; ++i) {
+        const char* const from = cells.at + i * kBytes + warp_id() * 2 * kCell;
+        GemvCellWeights<kSlice.second> one, two;
+        one.load(from, lane_id());
+        two.load(from + kCell, lane_id());
+        multiply_cells(one, two, pairs_of_lane(row, step + i), row.bases[step + i], sums);
+      }
+      cells.skip(here * kBytes);
+      step += here;
+    }
+    if (lane_id() % 4 == 0) {
+      to[lane_id() / 4] = sums[0] * factor;
+      to[8 + lane_id() / 4] = sums[1] * factor;
+    }
+    __syncwarp();
+  }
+}
+
 // In: x in memory. WORDS: 1 where x comes as words.
 template <class Veu, int K, int COLUMNS, int FACTORS, int FIRST, int SECOND, bool SCALED, int NORM, int ACTIVATION, int CHUNK_BYTES,
           class In, uint32_t WORDS>
 RK_BODY void row_feed_forward(const Task<Veu>& caller) {
-  using First = RowFeedFirst<K, COLUMNS, FACTORS, FIRST, SECOND>;
+  constexpr bool kIsPacked = FIRST != kCellHalves;
+  using First = std::conditional_t<kIsPacked, RowFeedFirstCells<K, COLUMNS, FACTORS, FIRST, SECOND>,
+                                   RowFeedFirst<K, COLUMNS, FACTORS, FIRST, SECOND>>;
   constexpr RowFeedSlice kSlice = First::kSlice;
   constexpr int kOfChunk = CHUNK_BYTES / kSlice.block_bytes() < kSlice.blocks() ? CHUNK_BYTES / kSlice.block_bytes() : kSlice.blocks();
   constexpr bool kInWords = (WORDS & 1u) != 0;
@@ -407,48 +474,55 @@ RK_BODY void row_feed_forward(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const RowFeedArgs& args = task.template arguments<RowFeedArgs>();
   uint4* const x_pairs = task.template work_as<uint4>();
-  uint4* const y_pairs = x_pairs + kSlice.blocks() * (kRowFeedDepth / 4);
-  float* const y = reinterpret_cast<float*>(y_pairs + kSlice.steps() * 4);
-  float* const sums = y + kSlice.steps() * kRowFeedStep;
+  uint4* const y_pairs = x_pairs + kSlice.x_operand();
+  float* const y = reinterpret_cast<float*>(y_pairs + kSlice.y_operand());
+  float* const sums = y + kSlice.steps() * kSlice.step_rows();
   float* const stats = sums + kSlice.parts() * FACTORS * COLUMNS;
   auto polled = RowFeedFours<K>::template poll<kInWords>(task, args.in);
   CellStream<Veu, CHUNK_BYTES> cells(task);
   First first;
 
   // Before x is there, the first chunk's weights are in registers, if they fit, and its stage is free again.
-  using Held = RowFeedHeld<First, kOfChunk>;
+  using Held = RowFeedHeld<RowFeedFirst<K, COLUMNS, FACTORS, FIRST, SECOND>, kOfChunk>;
+  constexpr bool kHolds = !kIsPacked && Held::kFits;
   [[maybe_unused]] Held held;
-  if constexpr (Held::kEach > 0) held.load(first, cells.at);
-  if constexpr (Held::kFits) cells.weights.release_after_loads();
+  if constexpr (kHolds) {
+    held.load(first, cells.at);
+    cells.weights.release_after_loads();
+  }
   [[maybe_unused]] RowFeedFours<K> factors;
   if constexpr (SCALED) factors.load_constants(task.address(args.factors));
   if constexpr (!kInWords) task.await_inputs();
   RowFeedFours<K> x;
   x.template load<In, kInWords>(task, args.in, polled);
-  const float factor = row_feed_operands<Veu, K, NORM, SCALED>(args, x, factors, x_pairs, stats);
+  const float factor = row_feed_operands<Veu, K, NORM, SCALED, FIRST>(args, x, factors, x_pairs, stats);
   sync_compute<Veu>();
 
-  if constexpr (Held::kEach > 0) held.multiply(first, x_pairs);
-  if constexpr (Held::kFits)
+  if constexpr (kHolds) {
+    held.multiply(first, x_pairs);
     cells.open();
+  }
+  if constexpr (kIsPacked)
+    row_feed_cells(first, cells, x_pairs);
   else
-    cells.skip(Held::kBlocks * kSlice.block_bytes());
-  row_feed_blocks(first, cells, x_pairs, Held::kBlocks);
+    row_feed_blocks(first, cells, x_pairs, kHolds ? kOfChunk : 0);
   first.leave(sums);
   cells.template there<kSlice.info_bytes()>();
   const float2* const infos = reinterpret_cast<const float2*>(cells.at);
   cells.skip(kSlice.info_bytes());
   sync_compute<Veu>();
   if (warp_id() == 0) {
-    const float inverse =
-        row_feed_middle<COLUMNS, FACTORS, First::kParts, kSlice.steps(), ACTIVATION>(args, sums, infos, factor, y, y_pairs);
+    const float inverse = row_feed_middle<First, COLUMNS, FACTORS, ACTIVATION>(args, sums, infos, factor, y, y_pairs);
     if (lane_id() == 0) stats[0] = inverse;
   }
   sync_compute<Veu>();
   if constexpr (kInWords) task.await_inputs();  // `partial` is memory that others had
   const int64_t pitch = (args.columns + kRowFeedTurn - 1) / kRowFeedTurn * kRowFeedTurn;
-  row_feed_second<First>(cells, y_pairs, stats[0], args.columns,
-                         task.address(args.partial) + task.index * pitch + warp_id() * kRowFeedColumns);
+  float* const partial = task.address(args.partial) + task.index * pitch + warp_id() * kRowFeedColumns;
+  if constexpr (kSlice.is_second_packed())
+    row_feed_second_cells<First>(cells, y_pairs, stats[0], args.columns, partial);
+  else
+    row_feed_second<First>(cells, y_pairs, stats[0], args.columns, partial);
   cells.weights.release();
 }
 

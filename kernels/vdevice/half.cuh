@@ -51,38 +51,6 @@ RK_INLINE uint32_t halves_of(float low, float high) {
 #endif
 }
 
-// Sums, products, and products plus a third number of pairs of halves, each rounded once.
-RK_INLINE uint32_t add_halves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  uint32_t made;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(a), "r"(b));
-  return made;
-#else
-  const float2 v = floats_of_halves(a), w = floats_of_halves(b);
-  return halves_of(v.x + w.x, v.y + w.y);
-#endif
-}
-RK_INLINE uint32_t multiply_halves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  uint32_t made;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(a), "r"(b));
-  return made;
-#else
-  const float2 v = floats_of_halves(a), w = floats_of_halves(b);
-  return halves_of(v.x * w.x, v.y * w.y);
-#endif
-}
-RK_INLINE uint32_t multiply_add_halves(uint32_t a, uint32_t b, uint32_t c) {
-#if defined(__CUDA_ARCH__)
-  uint32_t made;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(a), "r"(b), "r"(c));
-  return made;
-#else
-  const float2 v = floats_of_halves(a), w = floats_of_halves(b), u = floats_of_halves(c);
-  return halves_of(fmaf(v.x, w.x, u.x), fmaf(v.y, w.y, u.y));
-#endif
-}
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 RK_INLINE uint32_t bfloat_of(float x) {
   const uint32_t bits = __float_as_uint(x);
