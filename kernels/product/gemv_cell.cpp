@@ -4,9 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -50,6 +52,16 @@ bool find_multiples(std::span<const float> values, float per_step, Multiples& fo
   found.least = *std::min_element(least, least + kVector);
   found.most = *std::max_element(most, most + kVector);
   return true;
+}
+
+// Divides them by their greatest common divisor: 7, -21 and 14 are 1, -3 and 2 of a step that fp16 is more likely to hold.
+void reduce(Multiples& multiples, size_t count) {
+  int divisor = 0;
+  for (size_t i = 0; i < count && divisor != 1; ++i) divisor = std::gcd(divisor, static_cast<int>(multiples.of[i]));
+  if (divisor <= 1) return;
+  const auto by = static_cast<float>(divisor);
+  for (size_t i = 0; i < count; ++i) multiples.of[i] /= by;
+  multiples.least /= by, multiples.most /= by;
 }
 
 bool are_near(std::span<const float> values, const Multiples& multiples, float step, float rounding) {
@@ -184,14 +196,20 @@ rk::GemvCell find_cell(const float* data, const GridWeights& w) {
 std::optional<BlockStep> block_step(std::span<const float> values, const BlockQuestion& q) {
   const int most = (1 << q.bits) - 1, middle = 1 << (q.bits - 1);
   TAMP_CHECK(values.size() <= kMostValues && values.size() % kVector == 0, "a block of another size");
-  uint32_t bits = 0;  // of the largest magnitude: without their signs, floats are in the order of their bits
-  for (const float v : values) bits = std::max(bits, std::bit_cast<uint32_t>(v) & 0x7fffffffU);
-  const auto largest = std::bit_cast<float>(bits);
+  uint32_t most_bits = 0, least_bits = 0;  // without their signs, floats are in the order of their bits; less one, zero is the largest
+  for (const float v : values) {
+    const uint32_t bits = std::bit_cast<uint32_t>(v) & 0x7fffffffU;
+    most_bits = std::max(most_bits, bits);
+    least_bits = std::max(least_bits, ~(bits - 1));
+  }
+  const auto largest = std::bit_cast<float>(most_bits), smallest = std::bit_cast<float>(~least_bits + 1);
   if (!std::isfinite(largest)) return std::nullopt;
   if (largest == 0) return BlockStep{0, -middle};
   Multiples found;
   const auto try_step = [&](float per_step) -> std::optional<BlockStep> {
-    if (!find_multiples(values, per_step, found) || found.most - found.least > static_cast<float>(most)) return std::nullopt;
+    if (!find_multiples(values, per_step, found)) return std::nullopt;
+    reduce(found, values.size());
+    if (found.most - found.least > static_cast<float>(most)) return std::nullopt;
     const std::optional<float> step = step_of(values, found, q.rounding);
     if (!step || !std::isnormal(*step)) return std::nullopt;
     const int low = static_cast<int>(found.least), high = static_cast<int>(found.most);
@@ -202,13 +220,12 @@ std::optional<BlockStep> block_step(std::span<const float> values, const BlockQu
   if (q.near != 0 && largest / std::abs(q.near) < static_cast<float>(most) + 0.5F) {
     if (std::optional<BlockStep> step = try_step(1 / std::abs(q.near))) return step;
   }
-  // The largest is so many steps: most often as many as are there.
-  for (const int steps : {middle, middle - 1, most}) {
-    if (std::optional<BlockStep> step = try_step(static_cast<float>(steps) / largest)) return step;
-  }
-  for (int steps = most - 1; steps > 0; --steps) {
-    if (steps == middle || steps == middle - 1) continue;
-    if (std::optional<BlockStep> step = try_step(static_cast<float>(steps) / largest)) return step;
+  // The smallest is one step, or two, and so on; the largest is then a whole number of steps, too. So the longest step is found.
+  for (int count = 1; count <= most; ++count) {
+    const float ratio = largest / smallest * static_cast<float>(count), steps = nearest(ratio);
+    if (!(ratio < static_cast<float>(most) + 0.5F)) break;
+    if (std::abs(ratio - steps) > 2.1F * kRounding * ratio) continue;
+    if (std::optional<BlockStep> step = try_step(steps / largest)) return step;
   }
   return std::nullopt;
 }
@@ -239,26 +256,33 @@ const char* text_of(rk::GemvCell cell) {
   TAMP_CHECK(false, "no cell");
 }
 
-void pack_cell(rk::GemvCell cell, const float* values, int64_t pitch, const float* scales, std::byte* to) {
-  constexpr int64_t kDepth = rk::kGemvBlockK;
+void pack_cells(rk::GemvCell cell, int64_t count, const std::function<CellColumn(int64_t)>& column_of, std::byte* to) {
+  constexpr int64_t kDepth = rk::kGemvBlockK, kColumns = rk::kGemvCellColumns;
   const int bits = bits_of_cell(cell);
-  uint32_t words[rk::kWarp][2] = {};
-  std::byte* const behind = to + rk::kWarp * bits;
-  for (int64_t c = 0; c < rk::kGemvCellColumns; ++c) {
-    const std::span column(values + c * pitch, static_cast<size_t>(kDepth));
-    const std::optional<BlockStep> found = block_step(column, {.bits = bits, .lowest = !has_low(cell), .rounding = 1.05F});
-    TAMP_CHECK(found, "weights that are not quantised as they were said to be");
-    float multiples[kDepth];
-    multiples_of(column, found->step, multiples);
-    const uint16_t info[2] = {half_step(column, multiples, found->step, scales[c]), half_of(static_cast<float>(-found->low))};
-    std::memcpy(behind + c * (has_low(cell) ? 4 : 2), info, has_low(cell) ? 4 : 2);
-    for (int64_t k = 0; k < kDepth; ++k) {
-      const auto number = static_cast<uint32_t>(static_cast<int>(multiples[k]) - found->low);
-      const int64_t pair = k % kLaneWeights / 2, shift = bits == 4 ? pair * 4 : pair % 2 * 8;
-      words[c * 4 + k / kLaneWeights][bits == 4 ? 0 : pair / 2] |= number << (shift + k % 2 * 16);
+  const int64_t info_bytes = has_low(cell) ? 4 : 2;
+  std::byte* const behind = to + count * rk::kWarp * bits;
+  for (int64_t at = 0; at < count; ++at) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      const auto [column, scale] = column_of(at * kColumns + c);
+      const std::optional<BlockStep> found = block_step(column, {.bits = bits, .lowest = !has_low(cell), .rounding = 1.05F});
+      TAMP_CHECK(found, "weights that are not quantised as they were said to be");
+      float multiples[kDepth];
+      multiples_of(column, found->step, multiples);
+      const uint16_t info[2] = {half_step(column, multiples, found->step, scale), half_of(static_cast<float>(-found->low))};
+      std::memcpy(behind + (c * count + at) * info_bytes, info, static_cast<size_t>(info_bytes));
+      for (int64_t first = 0; first < kDepth; first += kLaneWeights) {
+        uint32_t words[2] = {};
+        for (int64_t k = 0; k < kLaneWeights; ++k) {
+          const auto number = static_cast<uint32_t>(static_cast<int>(multiples[first + k]) - found->low);
+          const int64_t pair = k / 2, shift = bits == 4 ? pair * 4 : pair % 2 * 8;
+          words[bits == 4 ? 0 : pair / 2] |= number << (shift + k % 2 * 16);
+        }
+        for (uint32_t& word : words) word = std::rotl(word, 2);
+        const int64_t lane = c * 4 + first / kLaneWeights;
+        std::memcpy(to + (lane * count + at) * bits, words, static_cast<size_t>(bits));
+      }
     }
   }
-  for (int64_t lane = 0; lane < rk::kWarp; ++lane) std::memcpy(to + lane * bits, words[lane], static_cast<size_t>(bits));
 }
 
 }  // namespace tamp::kernels

@@ -3,15 +3,19 @@
 // A weight is step * (low + u), u a whole number of 8 or 4 bits, with one step and low for each 32 k of a column. A cell is 8 columns by
 // 32 k: first the u of all lanes, of which lane 4 n + t has those of column n and k 8 t to 8 t + 7, in 8 or 4 bytes; then for each column
 // its step in fp16. With kCellBytesFrom and kCellNibblesFrom -low follows each step, else low is -128 or -8. The u lie so that a mask makes
-// a pair of k neighbours of a word: of four bits pairs (0, 4), (1, 5), (2, 6) and (3, 7), of bytes (0, 2) and (1, 3).
+// a pair of k neighbours of a word or of the word turned by eight bits: of four bits pairs (0, 4), (1, 5), (2, 6) and (3, 7), of bytes (0,
+// 2) and (1, 3), all of them two bits further up. Two cells of the same 32 k are interleaved, so that a lane reads both at once: its u of
+// one and of the other, a column's step in one and in the other.
 //
-// The bits 0x6400 | u are 1024 + u as fp16, and 0x6400 | 16 u are 1024 + 16 u. That is what tensor cores multiply: operand A are two
-// cells, 16 columns, operand B is x, as two fp16 numbers whose sum it is (gemv_row.cuh), in its columns 0 and 1. Where a u is times 16, x
-// is divided by 16 there. What the 1024 make of x is known before any weight is, for each 32 k: their `base`, with which the sum begins. So
-// eight weights take four masks, and the step is multiplied into the sum of 32 k, in fp32. Of an infinite x, all sums are no numbers.
+// The bits 0x5c00 | u << 2 are 256 + u as fp16, and 0x4c00 | u << 6 are 16 + u. That is what tensor cores multiply: operand A are two
+// cells, 16 columns, operand B is x, as two fp16 numbers whose sum it is (gemv_row.cuh), in its columns 0 and 1. What the 256 and 16 make
+// of x is known before any weight is, for each 32 k: their `base`, with which the sum begins. So eight weights take four masks, and the
+// step is multiplied into the sum of 32 k, in fp32. The base costs digits: sums are as exact as those of fp32 less five bits. Of an
+// infinite x, all sums are no numbers.
 //
-// Example: u = 5 with step 0.25 and low -8 is -0.75. Lane 13 of a cell of nibbles reads word 13, and the step at byte 128 + 2 * 3. Of 32 k
-// whose x are 1, base is -(1032 * 16 + 72 * 16): 1024 + 8 for each lower nibble, 64 + 8 for each upper one.
+// Example: u = 5 with step 0.25 and low -8 is -0.75. Lane 13 of a cell of nibbles reads word 13, and the step at byte 128 + 2 * 3; of
+// two cells words 26 and 27, and the steps at bytes 256 + 4 * 3. Of 32 k whose x are 1, base is -(264 * 16 + 24 * 16): 256 + 8 for every
+// other pair, 16 + 8 for the others.
 #pragma once
 
 #include "kernels/product/numbers.cuh"
@@ -26,9 +30,9 @@ struct GemvCellForm {
   static constexpr bool kIsBytes = CELL == kCellBytes || CELL == kCellBytesFrom;
   static constexpr bool kHasLow = CELL == kCellBytesFrom || CELL == kCellNibblesFrom;
   static constexpr int kBytes = gemv_cell_bytes(CELL);
-  // What is taken from a sum for each x: where its u is not times 16, and where it is.
+  // What is taken from a sum for each x of pairs 0 and 2, and of pairs 1 and 3.
   static constexpr float kLow = kHasLow ? 0.0f : kIsBytes ? 128.0f : 8.0f;
-  static constexpr float kFirst = 1024.0f + kLow, kSecond = (kIsBytes ? 1024.0f : 64.0f) + kLow;
+  static constexpr float kFirst = 256.0f + kLow, kSecond = (kIsBytes ? 256.0f : 16.0f) + kLow;
 };
 
 // The power of two that brings the largest of some magnitudes, as bits, to 2^14..2^15, and its inverse.
@@ -68,11 +72,10 @@ struct GemvCellRow {
   template <int CELL>
   RK_INLINE void leave(const HalfScale& scale, const float4& v, int four, bool is_there) const {
     using Form = GemvCellForm<CELL>;
-    constexpr float kDivide = Form::kIsBytes ? 1.0f : 0.0625f;
-    const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z * kDivide, v.w * kDivide);
+    const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z, v.w);
     const float2 a = floats_of_halves(first.x), b = floats_of_halves(first.y), c = floats_of_halves(second.x),
                  d = floats_of_halves(second.y);
-    const float ab = (a.x + b.x) + (a.y + b.y), cd = ((c.x + d.x) + (c.y + d.y)) / kDivide;
+    const float ab = (a.x + b.x) + (a.y + b.y), cd = (c.x + d.x) + (c.y + d.y);
     float2 made = {-(ab * Form::kFirst + cd * Form::kSecond), ab + cd};
 #pragma unroll
     for (int step = 4; step > 0; step /= 2) {
@@ -87,50 +90,97 @@ struct GemvCellRow {
   }
 };
 
+// bits & mask | magic, one instruction: an instruction has one constant at most, so the second one has to be in a register.
+RK_INLINE uint32_t masked_pair(uint32_t bits, uint32_t mask, uint32_t magic) {
+#if defined(__CUDA_ARCH__)
+  uint32_t made;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(made) : "r"(bits), "r"(mask), "r"(magic));
+  return made;
+#else
+  return (bits & mask) | magic;
+#endif
+}
+
 // A lane's part of a cell.
 template <int CELL>
 struct GemvCellWeights {
   using Form = GemvCellForm<CELL>;
-  uint32_t pairs[4], info;
+  uint32_t pairs[4];
+  float step, low;  // low: what is taken from each u, where it is not the same for all
 
-  RK_INLINE void load(const char* cell, int lane) {
-    constexpr uint32_t kMagic = 0x64006400u;
+  RK_INLINE void take(uint32_t first, [[maybe_unused]] uint32_t second) {
+    const uint32_t turned = first >> 8 | first << 24;
     if constexpr (Form::kIsBytes) {
-      const uint2 v = reinterpret_cast<const uint2*>(cell)[lane];
-      pairs[0] = v.x & 0x00ff00ffu | kMagic;
-      pairs[1] = v.x >> 8 & 0x00ff00ffu | kMagic;
-      pairs[2] = v.y & 0x00ff00ffu | kMagic;
-      pairs[3] = v.y >> 8 & 0x00ff00ffu | kMagic;
+      pairs[0] = masked_pair(first, 0x03fc03fcu, 0x5c005c00u), pairs[1] = masked_pair(turned, 0x03fc03fcu, 0x5c005c00u);
+      pairs[2] = masked_pair(second, 0x03fc03fcu, 0x5c005c00u);
+      pairs[3] = masked_pair(second >> 8 | second << 24, 0x03fc03fcu, 0x5c005c00u);
     } else {
-      const uint32_t v = reinterpret_cast<const uint32_t*>(cell)[lane], w = v >> 8;
-      pairs[0] = v & 0x000f000fu | kMagic;
-      pairs[1] = v & 0x00f000f0u | kMagic;
-      pairs[2] = w & 0x000f000fu | kMagic;
-      pairs[3] = w & 0x00f000f0u | kMagic;
+      pairs[0] = masked_pair(first, 0x003c003cu, 0x5c005c00u), pairs[1] = masked_pair(first, 0x03c003c0u, 0x4c004c00u);
+      pairs[2] = masked_pair(turned, 0x003c003cu, 0x5c005c00u), pairs[3] = masked_pair(turned, 0x03c003c0u, 0x4c004c00u);
     }
-    const char* const behind = cell + kWarp * (Form::kIsBytes ? 8 : 4);
-    info = Form::kHasLow ? reinterpret_cast<const uint32_t*>(behind)[lane / 4] : reinterpret_cast<const uint16_t*>(behind)[lane / 4];
   }
-  RK_INLINE void clear() { pairs[0] = pairs[1] = pairs[2] = pairs[3] = info = 0u; }
+  RK_INLINE void clear() {
+    pairs[0] = pairs[1] = pairs[2] = pairs[3] = 0u;
+    step = low = 0.0f;
+  }
   // Adds what a sum of 32 k is.
-  RK_INLINE void add(float whole, float sum_of_x, float& to) const {
-    const float2 v = floats_of_halves(info);
-    if constexpr (Form::kHasLow) whole = fmaf(-v.y, sum_of_x, whole);
-    to = fmaf(v.x, whole, to);
+  RK_INLINE void add(float whole, [[maybe_unused]] float sum_of_x, float& to) const {
+    if constexpr (Form::kHasLow) whole = fmaf(-low, sum_of_x, whole);
+    to = fmaf(step, whole, to);
   }
 };
 
-// Adds x times the weights of two cells to sums[0] and sums[1]: in lanes 4 n the sums of column n of each. x: the pairs of this lane and
-// the base of the cells' 32 k.
-template <int CELL>
-RK_INLINE void multiply_cells(const GemvCellWeights<CELL>& first, const GemvCellWeights<CELL>& second, const uint4& x, const float2& base,
-                              float (&sums)[2]) {
-  float made[4] = {base.x, 0.0f, base.x, 0.0f};
-  mma_f16(made, {first.pairs[0], second.pairs[0], first.pairs[1], second.pairs[1]}, {x.x, x.y});
-  mma_f16(made, {first.pairs[2], second.pairs[2], first.pairs[3], second.pairs[3]}, {x.z, x.w});
-  first.add(made[0] + made[1], base.y, sums[0]);
-  second.add(made[2] + made[3], base.y, sums[1]);
-}
+// One cell, or with TWO a lane's parts of two that lie side by side: each access reads both.
+template <int CELL, bool TWO>
+struct GemvCells {
+  using Form = GemvCellForm<CELL>;
+  static constexpr int kBytes = (TWO ? 2 : 1) * Form::kBytes;
+  GemvCellWeights<CELL> first, second;
+
+  RK_INLINE void load(const char* from, int lane) {
+    const char* const steps = from + kWarp * (TWO ? 2 : 1) * (Form::kIsBytes ? 8 : 4);
+    if constexpr (TWO) {
+      if constexpr (Form::kIsBytes) {
+        const uint4 v = reinterpret_cast<const uint4*>(from)[lane];
+        first.take(v.x, v.y), second.take(v.z, v.w);
+      } else {
+        const uint2 v = reinterpret_cast<const uint2*>(from)[lane];
+        first.take(v.x, 0u), second.take(v.y, 0u);
+      }
+      if constexpr (Form::kHasLow) {
+        const uint2 v = reinterpret_cast<const uint2*>(steps)[lane / 4];
+        const float2 a = floats_of_halves(v.x), b = floats_of_halves(v.y);
+        first.step = a.x, first.low = a.y, second.step = b.x, second.low = b.y;
+      } else {
+        const float2 a = floats_of_halves(reinterpret_cast<const uint32_t*>(steps)[lane / 4]);
+        first.step = a.x, second.step = a.y;
+      }
+    } else {
+      if constexpr (Form::kIsBytes) {
+        const uint2 v = reinterpret_cast<const uint2*>(from)[lane];
+        first.take(v.x, v.y);
+      } else {
+        first.take(reinterpret_cast<const uint32_t*>(from)[lane], 0u);
+      }
+      if constexpr (Form::kHasLow) {
+        const float2 a = floats_of_halves(reinterpret_cast<const uint32_t*>(steps)[lane / 4]);
+        first.step = a.x, first.low = a.y;
+      } else {
+        first.step = floats_of_halves(reinterpret_cast<const uint16_t*>(steps)[lane / 4]).x;
+      }
+      second.clear();
+    }
+  }
+  // Adds x times the weights to sums[0] and sums[1]: in lanes 4 n the sums of column n of each cell. x: the pairs of this lane and the base
+  // of the cells' 32 k.
+  RK_INLINE void multiply(const uint4& x, const float2& base, float (&sums)[2]) const {
+    float made[4] = {base.x, 0.0f, base.x, 0.0f};
+    mma_f16(made, {first.pairs[0], second.pairs[0], first.pairs[1], second.pairs[1]}, {x.x, x.y});
+    mma_f16(made, {first.pairs[2], second.pairs[2], first.pairs[3], second.pairs[3]}, {x.z, x.w});
+    first.add(made[0] + made[1], base.y, sums[0]);
+    if constexpr (TWO) second.add(made[2] + made[3], base.y, sums[1]);
+  }
+};
 
 // This lane's x of 32 k.
 RK_INLINE uint4 pairs_of_lane(const GemvCellRow& row, int block) {

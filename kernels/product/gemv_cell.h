@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -40,8 +41,12 @@ rk::GemvCell cell_of(const Graph& graph, const GridWeights& weights);
 int bits_of_cell(rk::GemvCell cell);     // of a weight
 const char* text_of(rk::GemvCell cell);  // as device code has it
 
-// Writes a cell, whose column c has 32 values from values[c * pitch] on, to be divided by scales[c]. Throws where they are not what `cell`
-// says.
-void pack_cell(rk::GemvCell cell, const float* values, int64_t pitch, const float* scales, std::byte* to);
+// 32 values of a column, to be divided by `scale`.
+struct CellColumn {
+  std::span<const float> values;
+  float scale = 1;
+};
+// Writes one cell, or two side by side: of columns 0 to 7, and 8 to 15. Throws where the values are not what `cell` says.
+void pack_cells(rk::GemvCell cell, int64_t count, const std::function<CellColumn(int64_t)>& column_of, std::byte* to);
 
 }  // namespace tamp::kernels

@@ -58,33 +58,36 @@ void put_column(const std::vector<uint16_t>& column, const RowTile& tile, int64_
   }
 }
 
-// The columns of a tile of products on tensor cores, of which cells are made when the last one is there.
+// Columns of which two cells are made when the last one is there, or one behind the last two of a chunk.
 class CellColumns {
  public:
-  explicit CellColumns(const RowTile& tile) : tile_(tile), values_(static_cast<size_t>(kTileColumns * tile.packed_k())) {}
+  explicit CellColumns(const RowTile& tile) : tile_(tile), values_(static_cast<size_t>(2 * kTileColumns * tile.packed_k())) {}
   // Column n, whose chunks begin at `group`; returns what its weights are divided by.
   float add(int64_t n, std::span<const float> weights, std::byte* group) {
-    const int64_t at = n % kTileColumns;
+    const int64_t in_group = n % tile_.columns, tile = in_group / kTileColumns / 2 * 2, at = in_group - tile * kTileColumns;
+    const int64_t count = std::min<int64_t>(2, tile_.columns / kTileColumns - tile);
     if (at == 0) std::fill(values_.begin(), values_.end(), 0.0F), scales_.fill(1);
     std::copy(weights.begin(), weights.end(), values_.begin() + at * tile_.packed_k());
     scales_[static_cast<size_t>(at)] = half_scale(weights);
-    if (at + 1 == kTileColumns || n + 1 == tile_.channels) put(n % tile_.columns / kTileColumns, group);
+    if (at + 1 == count * kTileColumns || n + 1 == tile_.channels) put(tile, count, group);
     return scales_[static_cast<size_t>(at)];
   }
 
  private:
-  void put(int64_t tile, std::byte* group) const {
+  void put(int64_t tile, int64_t count, std::byte* group) const {
     const int64_t of_chunk = tile_.chunk_k() / kBlock, tiles = tile_.columns / kTileColumns;
     for (int64_t block = 0; block < tile_.packed_k() / kBlock; ++block) {
-      std::byte* const to =
-          group + block / of_chunk * tile_.chunk_bytes() + (block % of_chunk * tiles + tile) * rk::gemv_cell_bytes(tile_.cell);
-      pack_cell(tile_.cell, values_.data() + block * kBlock, tile_.packed_k(), scales_.data(), to);
+      std::byte* const chunk = group + block / of_chunk * tile_.chunk_bytes();
+      const auto column = [&](int64_t c) {
+        return CellColumn{{values_.data() + c * tile_.packed_k() + block * kBlock, kBlock}, scales_[static_cast<size_t>(c)]};
+      };
+      pack_cells(tile_.cell, count, column, chunk + (block % of_chunk * tiles + tile) * rk::gemv_cell_bytes(tile_.cell));
     }
   }
 
   const RowTile& tile_;
   std::vector<float> values_;
-  std::array<float, kTileColumns> scales_{};
+  std::array<float, 2 * kTileColumns> scales_{};
 };
 
 }  // namespace

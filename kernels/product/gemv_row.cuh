@@ -261,14 +261,15 @@ RK_INLINE void gemv_row_add_cells(const char* stage, const GemvCellRow& row, int
     const uint4 x = pairs_of_lane(row, first + block);
     const float2 base = row.bases[first + block];
 #pragma unroll
-    for (int t = 0; t < kTiles; t += 2) {
-      GemvCellWeights<CELL> one, two;
-      one.load(from + t * kBytes, lane_id());
-      if (t + 1 < kTiles)
-        two.load(from + (t + 1) * kBytes, lane_id());
-      else
-        two.clear();
-      multiply_cells(one, two, x, base, sums[t / 2]);
+    for (int t = 0; t + 1 < kTiles; t += 2) {
+      GemvCells<CELL, true> cells;
+      cells.load(from + t * kBytes, lane_id());
+      cells.multiply(x, base, sums[t / 2]);
+    }
+    if constexpr (kTiles % 2 != 0) {
+      GemvCells<CELL, false> cell;
+      cell.load(from + (kTiles - 1) * kBytes, lane_id());
+      cell.multiply(x, base, sums[kTiles / 2]);
     }
   }
 }

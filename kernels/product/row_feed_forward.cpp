@@ -141,7 +141,7 @@ int64_t for_each_cell(const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes, c
   };
   for (int64_t b = 0; b < s.blocks(); ++b) place(s.block_bytes(), 0, b);
   place(s.info_bytes(), 1, 0);
-  for (int64_t i = 0; i < f.pitch() / rk::kRowFeedTurn * s.steps(); ++i) place(s.step_bytes(), 2, i);
+  for (int64_t i = 0; i < f.pitch() / rk::kRowFeedTurn * s.steps(); i += s.together()) place(s.together() * s.step_bytes(), 2, i);
   return chunk + 1;
 }
 int64_t chunks_of(const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes) {
@@ -151,7 +151,7 @@ int64_t chunks_of(const RowFeed& f, int64_t of_rtask, int64_t chunk_bytes) {
 // The size of chunks with which the fewest bytes are read; of equal ones, the largest. 0: a block does not fit.
 int64_t chunk_bytes_of(const RowFeed& f, int64_t of_rtask, int64_t stage_bytes) {
   const rk::RowFeedSlice s = f.slice(of_rtask);
-  const int64_t least = std::max({s.block_bytes(), s.step_bytes(), s.info_bytes()});
+  const int64_t least = std::max({s.block_bytes(), s.together() * s.step_bytes(), s.info_bytes()});
   int64_t best = 0, best_bytes = 0;
   for (int64_t bytes = stage_bytes / 128 * 128; bytes >= std::max(least, stage_bytes * 3 / 4); bytes -= 128) {
     const int64_t all = bytes * chunks_of(f, of_rtask, bytes);
@@ -260,12 +260,16 @@ void put_step(const RowFeed& f, const rk::RowFeedSlice& s, const std::vector<flo
   const int64_t first_column = number / s.steps() * rk::kRowFeedTurn, first_h = number % s.steps() * s.step_rows();
   const auto value = [&](int64_t h, int64_t c) { return rows[static_cast<size_t>((first_h + h) * f.pitch() + first_column + c)]; };
   if (s.is_second_packed()) {
-    constexpr int64_t kColumns = rk::kGemvCellColumns, kRows = rk::kRowFeedDepth;
-    const std::vector<float> ones(static_cast<size_t>(kColumns), 1.0F);
-    for (int64_t column = 0; column < rk::kRowFeedTurn; column += kColumns, at += rk::gemv_cell_bytes(f.second_cell)) {
+    constexpr int64_t kColumns = 2 * rk::kGemvCellColumns, kRows = rk::kRowFeedDepth;
+    for (int64_t column = 0; column < rk::kRowFeedTurn; column += kColumns, at += 2 * rk::gemv_cell_bytes(f.second_cell)) {
       float values[kColumns * kRows];
       for (int64_t i = 0; i < kColumns * kRows; ++i) values[i] = value(i % kRows, column + i / kRows);
-      pack_cell(f.second_cell, values, kRows, ones.data(), at);
+      pack_cells(
+          f.second_cell, 2,
+          [&](int64_t c) {
+            return CellColumn{{values + c * kRows, kRows}, 1};
+          },
+          at);
     }
     return;
   }
@@ -290,14 +294,20 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
   const std::vector<float> second = second_rows(graph, f, exponents, begin, of_rtask);
   const auto put_block = [&](std::byte* at, int64_t block) {
     for (int64_t tile = 0; tile < s.tiles(); ++tile) {
+      if (f.is_packed()) {
+        pack_cells(
+            f.first_cell, std::ssize(first),
+            [&](int64_t c) {
+              const FirstColumns& of = first[static_cast<size_t>(c / rk::kRowFeedTile)];
+              const int64_t column = tile * rk::kRowFeedTile + c % rk::kRowFeedTile;
+              return CellColumn{{of.values.data() + column * of.padded + block * rk::kRowFeedDepth, rk::kRowFeedDepth},
+                                of.scales[static_cast<size_t>(column)]};
+            },
+            at);
+        at += std::ssize(first) * rk::gemv_cell_bytes(f.first_cell);
+        continue;
+      }
       for (const FirstColumns& of : first) {
-        if (f.is_packed()) {
-          const int64_t column = tile * rk::kRowFeedTile;
-          pack_cell(f.first_cell, of.values.data() + column * of.padded + block * rk::kRowFeedDepth, of.padded, of.scales.data() + column,
-                    at);
-          at += rk::gemv_cell_bytes(f.first_cell);
-          continue;
-        }
         for (int64_t n = 0; n < rk::kRowFeedTile; ++n, at += rk::kRowFeedDepth * 2) {
           const int64_t from = (tile * rk::kRowFeedTile + n) * of.padded + block * rk::kRowFeedDepth;
           std::memcpy(at, of.halves.data() + from, rk::kRowFeedDepth * 2);
@@ -308,7 +318,7 @@ void pack_rtask(const Graph& graph, const RowFeed& f, const std::vector<int>& ex
   for_each_cell(f, of_rtask, chunk_bytes, [&](int64_t chunk, int64_t byte, int part, int64_t number) {
     std::byte* at = to + chunk * chunk_bytes + byte;
     if (part == 0) put_block(at, number);
-    if (part == 2) put_step(f, s, second, number, at);
+    for (int64_t i = 0; part == 2 && i < s.together(); ++i) put_step(f, s, second, number + i, at + i * s.step_bytes());
     if (part != 1) return;
     for (const FirstColumns& of : first) {
       std::memcpy(at, of.infos.data(), of.infos.size() * sizeof(ColumnInfo));

@@ -275,13 +275,9 @@ struct RowFeedFirstCells {
     for (int turn = 0; turn < kTurns; ++turn) {
       if (!has(turn)) continue;
       const char* const from = block + (tile + turn * kComputeWarps) * FACTORS * gemv_cell_bytes(FIRST);
-      GemvCellWeights<FIRST> one, two;
-      one.load(from, lane_id());
-      if constexpr (FACTORS == 2)
-        two.load(from + gemv_cell_bytes(FIRST), lane_id());
-      else
-        two.clear();
-      multiply_cells(one, two, x, base, of[turn]);
+      GemvCells<FIRST, FACTORS == 2> cells;
+      cells.load(from, lane_id());
+      cells.multiply(x, base, of[turn]);
     }
   }
   // Leaves the warp's sums: [part][factor][column].
@@ -429,34 +425,33 @@ RK_INLINE void row_feed_cells(First& first, Stream& cells, const uint4* x) {
   }
 }
 
-// The rTask's part of z, of quantised weights.
+// The rTask's part of z, of quantised weights. The cells of a turn are in one chunk.
 template <class First, class Stream>
 RK_INLINE void row_feed_second_cells(Stream& cells, const uint4* y, float factor, int columns, float* to) {
   constexpr RowFeedSlice kSlice = First::kSlice;
-  constexpr int kSteps = kSlice.steps(), kBytes = kSlice.step_bytes(), kCell = gemv_cell_bytes(kSlice.second);
+  constexpr int kSteps = kSlice.steps(), kBytes = kSlice.step_bytes();
+  using Two = GemvCells<kSlice.second, true>;
   const GemvCellRow row(const_cast<uint4*>(y), kSteps);
 #pragma unroll 1
-  for (int column = 0; column < columns; column += kRowFeedTurn, to += kRowFeedTurn) {
-    float sums[2] = {};
+  for (int turn = 0, turns = (columns + kRowFeedTurn - 1) / kRowFeedTurn; turn < turns;) {
+    const int here = min(cells.template there<kSteps * kBytes>(), turns - turn);
 #pragma unroll 1
-    for (int step = 0; step < kSteps;) {
-      const int here = min(cells.template there<kBytes>(), kSteps - step);
-#pragma unroll 2
-      for (int i = 0; i < here; ++i) {
-        const char* const from = cells.at + i * kBytes + warp_id() * 2 * kCell;
-        GemvCellWeights<kSlice.second> one, two;
-        one.load(from, lane_id());
-        two.load(from + kCell, lane_id());
-        multiply_cells(one, two, pairs_of_lane(row, step + i), row.bases[step + i], sums);
+    for (int i = 0; i < here; ++i, to += kRowFeedTurn) {
+      float sums[2] = {};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        Two two;
+        two.load(cells.at + (i * kSteps + step) * kBytes + warp_id() * Two::kBytes, lane_id());
+        two.multiply(pairs_of_lane(row, step), row.bases[step], sums);
       }
-      cells.skip(here * kBytes);
-      step += here;
-    }
-    if (lane_id() % 4 == 0) {
-      to[lane_id() / 4] = sums[0] * factor;
-      to[8 + lane_id() / 4] = sums[1] * factor;
+      if (lane_id() % 4 == 0) {
+        to[lane_id() / 4] = sums[0] * factor;
+        to[8 + lane_id() / 4] = sums[1] * factor;
+      }
     }
     __syncwarp();
+    cells.skip(here * kSteps * kBytes);
+    turn += here;
   }
 }
 

@@ -24,6 +24,8 @@ struct RowFeedSlice {
   RK_NUMBER bool is_second_packed() const { return second != kCellHalves; }
   RK_NUMBER int step_rows() const { return is_second_packed() ? kRowFeedDepth : kRowFeedStep; }
   RK_NUMBER int steps() const { return (columns + step_rows() - 1) / step_rows(); }
+  // Steps that lie in one chunk: those of a turn, where weights are quantised.
+  RK_NUMBER int together() const { return is_second_packed() ? steps() : 1; }
   RK_NUMBER int step_bytes() const { return kComputeWarps * (is_second_packed() ? 2 : 1) * gemv_cell_bytes(second); }
   // 16 bytes that x and y take as operands.
   RK_NUMBER int x_operand() const { return gemv_row_operand(first, blocks()); }
