@@ -201,6 +201,10 @@ Cost row_cost(const Request& request, const RowTile& tile, double operand_bytes,
   const double turns = static_cast<double>(ceil_div(tile.packed_k(), kThreads * kFour) * kThreads * kFour);
   cost.flops = 2 * n * turns;
   cost.efficiency = d.cost("gemv.row_efficiency");
+  if (tile.cell != rk::kCellHalves) {
+    const int64_t pairs = ceil_div(tile.columns, 2 * kTileColumns), blocks = ceil_div(tile.packed_k(), kBlock * rk::kComputeWarps);
+    cost.efficiency = efficiency_of_cells(d, cost.flops, tile.groups * pairs * blocks);
+  }
   cost.activation_bytes = operand_bytes * k + out_bytes * n;
   const int64_t chunks = tile.groups * tile.pieces;
   cost.weight_bytes = static_cast<double>(chunks * tile.chunk_bytes());
