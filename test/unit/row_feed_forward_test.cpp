@@ -5,6 +5,7 @@
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "compiler/select/cost.h"
 #include "kernels/catalogue.h"
+#include "kernels/product/gemv_cell.h"
 #include "kernels/product/gemv_of_rows.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -107,12 +108,17 @@ struct RowSizes {
   bool gated = true, has_residual = true, turned = false, biased = false;
   std::optional<bool> centred = false;  // none: there is no normalisation
   float alpha = 1;
+  int bits = 16;  // of weights; 8 and 4: whole multiples of a step
 };
 
-// Numbers that fp16 holds, so that only what is done to x and y is measured.
-std::vector<float> held(int64_t count, int64_t seed) {
+// Numbers that fp16 holds, so that only what is done to x and y is measured. With 16 bits they have no step.
+std::vector<float> held(int64_t count, int64_t seed, int bits) {
   std::vector<float> values(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = static_cast<float>((i * 7919 + seed * 31) % 33 - 16) / 64;
+  const int64_t numbers = bits == 4 ? 16 : 33, middle = numbers / 2;
+  for (int64_t i = 0; i < count; ++i) {
+    const float of_step = bits == 16 ? static_cast<float>(32 + (i * 31 + seed) % 29) / 32 : 1;
+    values[static_cast<size_t>(i)] = of_step * static_cast<float>((i * 7919 + seed * 31) % numbers - middle) / 64;
+  }
   return values;
 }
 
@@ -120,7 +126,7 @@ Case row_case(const std::string& name, const RowSizes& e, Lay lay = Lay::rows) {
   CaseMaker maker(name);
   const TensorId x = maker.input({1, e.k}, lay);
   auto weights = [&, seed = int64_t{0}](int64_t k, int64_t n) mutable {
-    return maker.constant(e.turned ? Shape{n, k} : Shape{k, n}, Lay::rows, held(k * n, ++seed));
+    return maker.constant(e.turned ? Shape{n, k} : Shape{k, n}, Lay::rows, held(k * n, ++seed, e.bits));
   };
   const auto bias = [&](int64_t n) { return e.biased ? maker.constant({n}) : TensorId(); };
   const TensorId first = weights(e.k, e.inner), up = weights(e.k, e.inner), second = weights(e.inner, e.columns);
@@ -146,11 +152,12 @@ Case row_case(const std::string& name, const RowSizes& e, Lay lay = Lay::rows) {
 }
 
 // With 132 vEUs a rTask has eight columns of up to 1056, sixteen of up to 2112.
-std::vector<Case> row_cases() {
+std::vector<Case> row_cases(int bits) {
   return {
-      row_case("small", {.k = 8, .inner = 8, .columns = 2}),
-      row_case("odd sizes", {.k = 68, .inner = 1301, .columns = 70, .biased = true, .alpha = 0.5F}),
-      row_case("no gate", {.k = 300, .inner = 1000, .columns = 300, .activation = Activation::gelu, .gated = false, .centred = true}),
+      row_case("small", {.k = 8, .inner = 8, .columns = 2, .bits = bits}),
+      row_case("odd sizes", {.k = 68, .inner = 1301, .columns = 70, .biased = true, .alpha = 0.5F, .bits = bits}),
+      row_case("no gate",
+               {.k = 300, .inner = 1000, .columns = 300, .activation = Activation::gelu, .gated = false, .centred = true, .bits = bits}),
       row_case("no gate, biases, weights by columns", {.k = 64,
                                                        .inner = 3000,
                                                        .columns = 129,
@@ -159,10 +166,11 @@ std::vector<Case> row_cases() {
                                                        .has_residual = false,
                                                        .turned = true,
                                                        .biased = true,
-                                                       .centred = true}),
-      row_case("not normalised", {.k = 96, .inner = 520, .columns = 64, .centred = std::nullopt}),
-      row_case("more tiles than warps", {.k = 40, .inner = 9600, .columns = 24}),
-      row_case("long rows", {.k = 5000, .inner = 130, .columns = 40}),
+                                                       .centred = true,
+                                                       .bits = bits}),
+      row_case("not normalised", {.k = 96, .inner = 520, .columns = 64, .centred = std::nullopt, .bits = bits}),
+      row_case("more tiles than warps", {.k = 40, .inner = 9600, .columns = 24, .bits = bits}),
+      row_case("long rows", {.k = 5000, .inner = 130, .columns = 40, .bits = bits}),
   };
 }
 
@@ -186,7 +194,7 @@ size_t count_rows_bodies(const Case& c, Precision precision = Precision::tf32, c
 }  // namespace
 
 TEST_CASE("the bodies of a row's feed-forward part agree with the reference") {
-  const std::vector<Case> cases = row_cases();
+  const std::vector<Case> cases = row_cases(16);
   for (const Case& c : cases) {
     INFO(c.name);
     CHECK(count_rows_bodies(c) == 1);
@@ -199,6 +207,22 @@ TEST_CASE("the bodies of a row's feed-forward part agree with the reference") {
     narrow.push_back(narrowed(c, {steps.x(), c.graph.rops[0].outputs[0], steps.view.residual(steps.second())}, DType::f16));
   }
   expect_row(narrow, {row_device(), Precision::fp16, 1e-2}, "fp16");
+}
+
+TEST_CASE("the bodies of a row's feed-forward part agree with the reference, with quantised weights") {
+  for (const int bits : {8, 4}) {
+    std::vector<Case> cases = row_cases(bits);
+    for (const Case& c : cases) {
+      INFO(c.name);
+      const std::vector<RKernel> rkernels =
+          kernels::candidates_of(kernels::family("row_feed_forward"), {c.graph, c.graph.rops[0], row_device(), Precision::tf32});
+      REQUIRE_FALSE(rkernels.empty());
+      for (const char* const name : {"first_cell", "second_cell"})
+        CHECK(kernels::bits_of_cell(static_cast<rk::GemvCell>(rkernels[0].config_value(name))) <= bits);
+    }
+    // Sums of thousands of numbers of both signs, each of which is exact to 2^-18.
+    expect_row(cases, {row_device(), Precision::tf32, 2e-3}, "packed");
+  }
 }
 
 TEST_CASE("there are no such bodies for rows that do not fit") {
