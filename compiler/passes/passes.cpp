@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
+#include "compiler/passes/fuse/repeat_scalars.h"
 #include "compiler/passes/fuse/split_at_concats.h"
 #include "compiler/passes/fuse/split_dilated.h"
 #include "compiler/passes/place/assign_layout.h"
@@ -101,8 +102,9 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
        with(recognise_excitation, estimator)},  // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},   // takes what is left
       {"merge_duplicates", merge_duplicates},   // behind it: a mask is one rOperator now, and the patterns above have been matched
-      {"shrink_biases", shrink_biases},         // behind both: a bias that all layers share is made smaller once
-      {"fuse_depthwise", with(fuse_depthwise, estimator)},  // takes activations that neither an epilogue nor a chain could take
+      {"repeat_scalars", with(repeat_scalars, graph_estimator)},  // behind both: equal numbers are one, and chains are whole
+      {"shrink_biases", shrink_biases},                           // behind both: a bias that all layers share is made smaller once
+      {"fuse_depthwise", with(fuse_depthwise, estimator)},        // takes activations that neither an epilogue nor a chain could take
       {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", with(cut_patches, graph_estimator, cell)},  // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", with(split_dilated, graph_estimator)},    // the same
