@@ -149,13 +149,14 @@ std::vector<passes::Pass> pipeline_of(const shape::Setting& setting) {
   std::vector<passes::Pass> pipeline =
       passes::pipeline(shape::estimator(setting), shape::cell_of(setting), shape::graph_estimator(setting),
                        shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
-  // In fp32 a model of 16 bits rounds where it says so, and products of whole numbers are exact.
-  if (setting.precision != Precision::fp32) {
-    const auto scaled =
+  // In fp32 a model of 16 bits rounds where it says so.
+  if (setting.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
+  // In fp32 and tf32 products of whole numbers are exact, and stay so.
+  if (setting.precision == Precision::fp16 || setting.precision == Precision::bf16) {
+    const auto scales =
         std::find_if(pipeline.begin(), pipeline.end(), [](const passes::Pass& pass) { return pass.name == "scale_products"; });
-    TAMP_CHECK(scaled != pipeline.end(), "no pass scale_products");
-    pipeline.insert(scaled + 1, {"move_scales", passes::move_scales});  // behind the scales that are constant
-    pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
+    TAMP_CHECK(scales != pipeline.end(), "no pass scale_products");
+    pipeline.insert(scales + 1, {"move_scales", passes::move_scales});  // behind the scales that are constant
   }
   return pipeline;
 }

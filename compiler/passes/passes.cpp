@@ -102,13 +102,13 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
        with(recognise_excitation, estimator)},  // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},   // takes what is left
       {"merge_duplicates", merge_duplicates},   // behind it: a mask is one rOperator now, and the patterns above have been matched
-      {"repeat_scalars", with(repeat_scalars, graph_estimator)},  // behind both: equal numbers are one, and chains are whole
-      {"shrink_biases", shrink_biases},                           // behind both: a bias that all layers share is made smaller once
-      {"fuse_depthwise", with(fuse_depthwise, estimator)},        // takes activations that neither an epilogue nor a chain could take
+      {"shrink_biases", shrink_biases},         // behind both: a bias that all layers share is made smaller once
+      {"fuse_depthwise", with(fuse_depthwise, estimator)},  // takes activations that neither an epilogue nor a chain could take
       {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", with(cut_patches, graph_estimator, cell)},  // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", with(split_dilated, graph_estimator)},    // the same
       {"fuse_chains", fuse(FusionTime::rows)},                    // before fuse_rows, which takes products apart
+      {"repeat_scalars", with(repeat_scalars, graph_estimator)},  // behind it, which has a body for some of them
       {"order_rows", order_rows},                                 // behind it: chains work on rows, too
       {"fuse_rows", with(fuse_rows, fusions_of(FusionTime::products), estimator, graph_estimator,
                          rounds)},  // behind all that changes the graph, since the estimators are asked about it
