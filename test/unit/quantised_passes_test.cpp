@@ -175,6 +175,44 @@ TEST_CASE("quantised layers are products that round") {
   check_same(graph, made);
 }
 
+TEST_CASE("a product of two quantised tensors has their scales as its factor, and rounds") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,4]
+    w = input f32[4,3]
+    s = const f32[] {0.25}
+    t = const f32[] {0.5}
+    u = const f32[] {0.125}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,4]
+    c = Elementwise(w) {rounded(i0; -128, 127)} -> f32[4,3]
+    d = Elementwise(c, t) {mul(i0, i1)} -> f32[4,3]
+    m = MatMul(b, d) -> f32[2,3]
+    e = Elementwise(m, u) {div(i0, i1)} -> f32[2,3]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,3]
+    outputs(f)
+  )");
+  const Graph made = tidied(graph);
+  CHECK(kinds(made) == "rounded rounded MatMul");
+  CHECK(std::get<MatMul>(made.rops[2].attrs).alpha == Approx(1));  // 0.25 * 0.5 / 0.125
+  CHECK(made.rops[2].epilogue.activation == Activation::rounded);
+  check_same(graph, made);
+}
+
+TEST_CASE("a quantised tensor is normalised by its whole numbers") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,8]
+    s = const f32[] {0.25}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,8]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,8]
+    y = Normalize(b) {axes=[1], epsilon=0.5} -> f32[2,8]
+    outputs(y)
+  )");
+  const Graph made = passes::scale_products(graph);
+  CHECK(kinds(made) == "rounded Normalize");
+  CHECK(std::get<Normalize>(made.rops[1].attrs).epsilon == Approx(8));
+  check_same(graph, made);
+}
+
 TEST_CASE("whole numbers that are divided by the scale they were multiplied with are themselves") {
   const Graph graph = test::parse_graph(R"(
     x = input f32[1,8]

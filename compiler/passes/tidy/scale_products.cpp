@@ -24,6 +24,7 @@ class ProductScaler {
       for (TensorId& id : rop.inputs) id = replacements_.resolve(id);
       if (rop.outputs.size() == 1) {
         if (scale_product(rop) || is_rounded_already(rop)) continue;
+        normalize_whole(rop);
         follow(rop);
         requantise(rop);
       }
@@ -82,6 +83,17 @@ class ProductScaler {
     follow_move(rop);
   }
 
+  // The normalisation of a tensor is that of its whole numbers: mean and deviation have the same scale.
+  void normalize_whole(ROperator& rop) {
+    auto* const normalize = std::get_if<Normalize>(&rop.attrs);
+    const Scaled* const from = normalize ? scaled(rop.inputs[0]) : nullptr;
+    if (!from || from->whole == rop.inputs[0] || graph_.tensor(from->whole).shape != graph_.tensor(rop.inputs[0]).shape) return;
+    const double epsilon = normalize->epsilon / (from->scale * from->scale);
+    if (epsilon != 0 && !is_usual(static_cast<float>(epsilon))) return;
+    normalize->epsilon = static_cast<float>(epsilon);
+    rop.inputs[0] = from->whole;
+  }
+
   void follow_move(const ROperator& rop) {
     const auto* const pool = std::get_if<Pool>(&rop.attrs);
     const bool is_concat = std::holds_alternative<Concat>(rop.attrs);
@@ -130,6 +142,11 @@ class ProductScaler {
     made.inputs = {a->whole, b->whole};
     const TensorId out = rop.outputs[0];
     const auto scale = static_cast<float>(a->scale * b->scale);
+    if (matmul) {
+      std::get<MatMul>(made.attrs).alpha = scale;
+      graph_.rops.push_back(std::move(made));
+      return true;
+    }
     made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
     made.name += ".whole";
     const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {scale});
@@ -160,6 +177,16 @@ class ProductScaler {
     }
     const bool moves = std::holds_alternative<Reshape>(from->attrs) || std::holds_alternative<Transpose>(from->attrs);
     return moves && is_product(from->inputs[0]);
+  }
+
+  // The product of two tensors of run time, which is in the graph now, if one reader alone reads it and it has a factor of its own.
+  MatMul* product_with_factor(TensorId id) {
+    if (!maker_for_one(id)) return nullptr;
+    const auto makes = [&](const ROperator& rop) { return rop.outputs[0] == id; };
+    const auto made = std::find_if(graph_.rops.rbegin(), graph_.rops.rend(), makes);
+    auto* const product = made == graph_.rops.rend() ? nullptr : std::get_if<MatMul>(&made->attrs);
+    const bool is_plain = product && made->inputs.size() == 2 && made->epilogue.activation == Activation::none;
+    return is_plain && !is_constant(graph_, made->inputs[0]) && !is_constant(graph_, made->inputs[1]) ? product : nullptr;
   }
 
   // Whether it rounds what was divided by the scale that whole numbers were multiplied with: these are the result.
@@ -205,6 +232,12 @@ class ProductScaler {
       }
     }
     if (requantise_sum(rop, x, *scale, low, high)) return;
+    if (MatMul* const product = product_with_factor(x)) {
+      product->alpha /= *scale;
+      rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+      rop.inputs = {x};
+      return;
+    }
     const Scaled* const from = scaled(replacements_.resolve(x));
     const bool multiplies = from || is_product(x);
     if (x == quotient->inputs[0] && !multiplies) return;
