@@ -10,6 +10,7 @@
 #include "kernels/product/row_feed_forward.h"
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/reduce/quantise.h"
+#include "kernels/reduce/quantised_rows.h"
 
 namespace tamp::kernels {
 
@@ -86,8 +87,9 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {dynamic_quantisations(), feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
-          normalized_patches(),    products_with_prologue(), normalized_products(),      pointwise_pairs(),     row_feed_forwards()};
+  return {dynamic_quantisations(), feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(),
+          self_attentions(),       normalized_patches(), products_with_prologue(),   normalized_products(),
+          pointwise_pairs(),       row_feed_forwards(),  quantised_normalizations(), quantised_softmax()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

@@ -1,4 +1,5 @@
-// The bodies of dynamic quantisation against the reference, over the stand-in, and the regions that become it.
+// The bodies of dynamic quantisation, and of softmax and normalisation that quantise, against the reference, over the stand-in, and the
+// regions that become it.
 #include <numeric>
 
 #include "compiler/ir/products.h"
@@ -6,6 +7,7 @@
 #include "compiler/passes/fuse/fuse_regions.h"
 #include "kernels/catalogue.h"
 #include "kernels/reduce/quantise.h"
+#include "kernels/reduce/quantised_rows.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
@@ -74,6 +76,70 @@ TEST_CASE("dynamic quantisation agrees with the reference") {
        quantise_case("above zero", {1, 3000}, rows, rows, true, 1, 3), quantise_case("below zero", {1, 3000}, rows, rows, true, -7, -5),
        quantise_case("all zero", {4, 25}, rows, rows, true, 0, 0)},
       {kernels::family("quantise")}, "quantise");
+}
+
+// rounded(f(x) / 0.03; -10, 20) of a Softmax, with a factor in front or not, or of a Normalize.
+Case quantised_rows_case(const std::string& name, const OpAttrs& attrs, const Shape& shape, Lay lay, bool has_factor = false) {
+  CaseMaker maker(name);
+  maker.set_range(-3, 3);
+  const TensorId x = maker.input(shape, lay), y = maker.output(shape, lay);
+  TensorId from = x;
+  const TensorId made = maker.between(shape);
+  std::vector<ROperator> steps;
+  if (has_factor) {
+    from = maker.between(shape);
+    steps.push_back({"factor", Elementwise{{{ElementwiseOp::mul, {0, 1}}}}, {}, {x, maker.constant({}, Lay::rows, {0.5F})}, {from}, {}});
+  }
+  steps.push_back({"rows", attrs, {}, {from}, {made}, {}});
+  if (std::holds_alternative<Normalize>(attrs))
+    steps.back().inputs.insert(steps.back().inputs.end(), {maker.constant({shape.back()}), maker.constant({shape.back()})});
+  steps.push_back({"quantise",
+                   Elementwise{{{ElementwiseOp::div, {0, 1}}, {ElementwiseOp::rounded, {-1}, -10, 20}}},
+                   {},
+                   {made, maker.constant({}, Lay::rows, {0.03F})},
+                   {y},
+                   {}});
+  return maker.finish_steps(steps, {y});
+}
+
+TEST_CASE("a quantised softmax agrees with the reference") {
+  const Lay rows = Lay::rows, last = Lay::channels_last;
+  expect_no_problems({quantised_rows_case("keys", Softmax{2, 2, false}, {3, 5, 33}, rows),
+                      quantised_rows_case("keys with a factor", Softmax{3, 3, false}, {1, 2, 8, 64}, rows, true),
+                      quantised_rows_case("longer than is kept", Softmax{1, 1, false}, {2, 7001}, rows, true),
+                      quantised_rows_case("channels", Softmax{1, 1, false}, {2, 9, 4, 5}, last, true)},
+                     {kernels::family("softmax")}, "quantised_softmax");
+}
+
+TEST_CASE("a quantised normalisation agrees with the reference") {
+  const Lay rows = Lay::rows;
+  expect_no_problems(
+      {quantised_rows_case("rows", Normalize{{1}}, {24, 96}, rows), quantised_rows_case("long rows", Normalize{{2}}, {1, 3, 1024}, rows),
+       quantised_rows_case("without a mean", Normalize{{1}, false, 1e-3F}, {7, 40}, rows)},
+      {kernels::family("normalize")}, "quantised_normalize");
+  const Case odd = quantised_rows_case("odd", Normalize{{1}}, {24, 98}, rows);  // no whole vectors: no body
+  CHECK(kernels::candidates_of(kernels::family("normalize"), {odd.graph, odd.graph.rops[0], small_vdevice(), Precision::fp32}).empty());
+}
+
+TEST_CASE("what quantises a softmax or a normalisation becomes one rOperator with it") {
+  const std::string text = R"(
+    x = input f32[4,16]
+    s = const f32[] {0.25}
+    t = const f32[] {0.004}
+    m = Elementwise(x, s) {mul(i0, i1)} -> f32[4,16]
+    p = Softmax(m) {axes=[1,1]} -> f32[4,16]
+    q = Elementwise(p, t) {div(i0, i1), rounded(s0; 0, 255)} -> f32[4,16]
+)";
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  const Graph made = passes::fuse_regions(parse_graph(text + "outputs(q)"), kernels::quantised_softmax(), shorter, {});
+  REQUIRE(made.rops.size() == 1);
+  const auto rows = kernels::quantised_rows_of(made, made.rops[0]);
+  REQUIRE(rows);
+  CHECK(rows->by.factor == 0.25F);
+  CHECK(rows->by.divisor == 0.004F);
+  CHECK(holds_whole_numbers(made, made.outputs[0]));
+  CHECK(kernels::quantised_softmax().regions(parse_graph(text + "outputs(q, p)")).empty());  // somebody else reads the softmax
+  CHECK(kernels::quantised_normalizations().regions(parse_graph(text + "outputs(q)")).empty());
 }
 
 TEST_CASE("many elements are quantised in two phases, few in one") {
