@@ -213,6 +213,44 @@ TEST_CASE("a quantised tensor is normalised by its whole numbers") {
   check_same(graph, made);
 }
 
+TEST_CASE("a sum with a constant and a product of quantised tensors are steps of whole numbers") {
+  const std::string text = R"(
+    x = input f32[2,4]
+    s = const f32[] {0.25}
+    t = const f32[] {0.5}
+    u = const f32[] {0.13}
+    c = const f32[4] {0.3, -0.2, 0.7, 0.1}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,4]
+)";
+  const Graph shifted = test::parse_graph(text + R"(
+    d = Elementwise(c, b) {add(i0, i1)} -> f32[2,4]
+    e = Elementwise(d, u) {div(i0, i1)} -> f32[2,4]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,4]
+    outputs(f)
+  )");
+  CHECK(kinds(passes::scale_products(shifted)) == "rounded mul add rounded");
+  check_same(shifted, passes::scale_products(shifted));
+  const Graph multiplied = test::parse_graph(text + R"(
+    w = input f32[1,4]
+    g = Elementwise(w) {rounded(i0; 0, 255)} -> f32[1,4]
+    h = Elementwise(g, t) {mul(i0, i1)} -> f32[1,4]
+    d = Elementwise(b, h) {mul(i0, i1)} -> f32[2,4]
+    e = Elementwise(d, u) {div(i0, i1)} -> f32[2,4]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,4]
+    outputs(f)
+  )");
+  CHECK(kinds(passes::scale_products(multiplied)) == "rounded rounded mul mul rounded");
+  check_same(multiplied, passes::scale_products(multiplied));
+  const Graph factors = test::parse_graph(text + R"(
+    d = Elementwise(b, u) {div(i0, i1)} -> f32[2,4]
+    e = Elementwise(d) {erf(i0)} -> f32[2,4]
+    outputs(e)
+  )");
+  CHECK(kinds(passes::scale_products(factors)) == "rounded mul erf");
+  check_same(factors, passes::scale_products(factors));
+}
+
 TEST_CASE("whole numbers that are divided by the scale they were multiplied with are themselves") {
   const Graph graph = test::parse_graph(R"(
     x = input f32[1,8]

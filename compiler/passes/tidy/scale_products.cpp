@@ -26,6 +26,7 @@ class ProductScaler {
         if (scale_product(rop) || is_rounded_already(rop)) continue;
         normalize_whole(rop);
         follow(rop);
+        join_factors(rop);
         requantise(rop);
       }
       graph_.rops.push_back(std::move(rop));
@@ -77,10 +78,27 @@ class ProductScaler {
           const bool same_shape = from && graph_.tensor(rop.inputs[i]).shape == graph_.tensor(out).shape;
           if (same_shape && scale && is_usual(*scale)) return note(out, {from->whole, from->scale * *scale, from->low, from->high});
         }
+      } else if (step->op == ElementwiseOp::div && rop.inputs.size() == 2) {
+        const Scaled* const from = scaled(rop.inputs[0]);
+        const std::optional<float> divisor = scalar_value(graph_, rop.inputs[1]);
+        const bool same_shape = from && graph_.tensor(rop.inputs[0]).shape == graph_.tensor(out).shape;
+        if (same_shape && divisor && is_usual(*divisor)) note(out, {from->whole, from->scale / *divisor, from->low, from->high});
       }
       return;
     }
     follow_move(rop);
+  }
+
+  // What multiplies or divides a multiple of whole numbers multiplies these: one step for several.
+  void join_factors(ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || (step->op != ElementwiseOp::mul && step->op != ElementwiseOp::div)) return;
+    const Scaled* const made = scaled(rop.outputs[0]);
+    if (!made || std::find(rop.inputs.begin(), rop.inputs.end(), made->whole) != rop.inputs.end()) return;
+    const auto factor = static_cast<float>(made->scale);
+    if (!is_usual(factor) || graph_.tensor(made->whole).shape != graph_.tensor(rop.outputs[0]).shape) return;
+    rop.attrs = Elementwise{{{ElementwiseOp::mul, {0, 1}}}};
+    rop.inputs = {made->whole, add_f32_constant(graph_, rop.name + ".factor", {}, {factor})};
   }
 
   // The normalisation of a tensor is that of its whole numbers: mean and deviation have the same scale.
@@ -231,7 +249,9 @@ class ProductScaler {
         x = limits->inputs[0];
       }
     }
-    if (requantise_sum(rop, x, *scale, low, high)) return;
+    if (requantise_sum(rop, x, *scale, low, high) || requantise_shifted(rop, x, *scale, low, high) ||
+        requantise_multiplied(rop, x, *scale, low, high))
+      return;
     if (MatMul* const product = product_with_factor(x)) {
       product->alpha /= *scale;
       rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
@@ -278,6 +298,61 @@ class ProductScaler {
     graph_.rops.push_back(std::move(added));
     rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
     rop.inputs = {made};
+    return true;
+  }
+
+  // Appends a step of two operands in front of `rop`, which is to round; returns its result.
+  TensorId append_step(const ROperator& rop, const char* what, ElementwiseOp op, TensorId a, TensorId b, const ROperator& from) {
+    const std::string name = fmt::format("{}.{}", rop.name, what);
+    const TensorId made = add_like(graph_, a, name, graph_.tensor(rop.outputs[0]).shape);
+    graph_.rops.push_back(make_elementwise(name, {{op, {0, 1}}}, {a, b}, made));
+    graph_.rops.back().origin = from.origin;
+    return made;
+  }
+  void round(ROperator& rop, TensorId steps, float low, float high) {
+    rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+    rop.inputs = {steps};
+  }
+  // The rOperator of the one step `op` that makes the quantised tensor for this reader alone.
+  const ROperator* quantised_step(TensorId x, ElementwiseOp op) const {
+    const ROperator* const from = maker_for_one(x);
+    const ElementwiseStep* const step = from ? single_step(*from) : nullptr;
+    return step && step->op == op && from->inputs.size() == 2 ? from : nullptr;
+  }
+
+  // `rop` rounds x / scale, where x is w * s + c of whole numbers w and a constant: w * (s / scale) + c / scale.
+  bool requantise_shifted(ROperator& rop, TensorId x, double scale, float low, float high) {
+    const ROperator* const sum = quantised_step(x, ElementwiseOp::add);
+    for (size_t i = 0; sum && i < 2; ++i) {
+      const Scaled* const term = scaled(replacements_.resolve(sum->inputs[i]));
+      const TensorId constant = sum->inputs[1 - i];
+      if (!term || !is_f32_constant(graph_, constant) || graph_.tensor(term->whole).shape != graph_.tensor(x).shape) continue;
+      const Tensor shift = graph_.tensor(constant);
+      std::vector<float> values(f32_data(shift), f32_data(shift) + element_count(shift.shape));
+      for (float& value : values) value = static_cast<float>(value / scale);
+      const TensorId whole = term->whole,
+                     factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(term->scale / scale)});
+      const TensorId by = add_f32_constant(graph_, rop.name + ".shift", shift.shape, values);
+      const TensorId steps = append_step(rop, "steps", ElementwiseOp::mul, whole, factor, *sum);
+      round(rop, append_step(rop, "shifted", ElementwiseOp::add, steps, by, *sum), low, high);
+      return true;
+    }
+    return false;
+  }
+
+  // The same where x is the product of two quantised tensors, element by element.
+  bool requantise_multiplied(ROperator& rop, TensorId x, double scale, float low, float high) {
+    const ROperator* const product = quantised_step(x, ElementwiseOp::mul);
+    const Scaled* const a = product ? scaled(replacements_.resolve(product->inputs[0])) : nullptr;
+    const Scaled* const b = product ? scaled(replacements_.resolve(product->inputs[1])) : nullptr;
+    if (!a || !b) return false;
+    const TensorId left = a->whole, right = b->whole;
+    if (graph_.tensor(left).shape != graph_.tensor(product->inputs[0]).shape ||
+        graph_.tensor(right).shape != graph_.tensor(product->inputs[1]).shape)
+      return false;
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(a->scale * b->scale / scale)});
+    const TensorId whole = append_step(rop, "product", ElementwiseOp::mul, left, right, *product);
+    round(rop, append_step(rop, "steps", ElementwiseOp::mul, whole, factor, *product), low, high);
     return true;
   }
 

@@ -12,7 +12,8 @@ namespace tamp::passes {
 //   y = MatMul(b, w) -> f32[1,4]                            =>   y = MatMul(a, w') -> f32[1,4], w' = scale * w
 // What stands between them and only moves numbers, or is their maximum, moves the whole numbers; a normalisation is that of whole numbers,
 // with another epsilon.
-// The sum of two quantised tensors that is quantised itself is one of their whole numbers, each times a number, rounded.
+// The sum of two quantised tensors, or of one and a constant, that is quantised itself is one of their whole numbers, each times a number,
+// rounded; and their product is that of their whole numbers, times a number, rounded. Several factors of whole numbers are one.
 // Where a product's result is quantised itself, the division by its scale becomes a multiplication, which fold_scales brings into the
 // weights, too, and a relu or clip in front of it the bounds of the step that rounds:
 //   b = Elementwise(y) {relu(i0)}                                b = Elementwise(y, reciprocal) {mul(i0, i1)}
