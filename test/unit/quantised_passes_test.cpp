@@ -251,6 +251,24 @@ TEST_CASE("a sum with a constant and a product of quantised tensors are steps of
   check_same(factors, passes::scale_products(factors));
 }
 
+TEST_CASE("the mean of a quantised tensor is that of its whole numbers") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,2,4,4]
+    s = const f32[] {0.25}
+    u = const f32[] {0.13}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[1,2,4,4]
+    m = Reduce(b) {kind=mean, axes=[2,3]} -> f32[1,2,1,1]
+    e = Elementwise(m, u) {div(i0, i1)} -> f32[1,2,1,1]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[1,2,1,1]
+    outputs(f)
+  )");
+  const Graph made = passes::scale_products(graph);
+  CHECK(kinds(made) == "rounded Reduce mul rounded");
+  CHECK(!holds_whole_numbers(made, made.rops[1].outputs[0]));
+  check_same(graph, made);
+}
+
 TEST_CASE("whole numbers that are divided by the scale they were multiplied with are themselves") {
   const Graph graph = test::parse_graph(R"(
     x = input f32[1,8]

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "compiler/passes/rewrite.h"
 
@@ -23,7 +24,7 @@ class ProductScaler {
     for (ROperator rop : rops) {
       for (TensorId& id : rop.inputs) id = replacements_.resolve(id);
       if (rop.outputs.size() == 1) {
-        if (scale_product(rop) || is_rounded_already(rop)) continue;
+        if (scale_product(rop) || scale_mean(rop) || is_rounded_already(rop)) continue;
         normalize_whole(rop);
         follow(rop);
         join_factors(rop);
@@ -175,6 +176,29 @@ class ProductScaler {
     return true;
   }
 
+  // Whether it was a mean of a multiple of whole numbers, which is in the graph now as one of these. The scale is a step behind it, where
+  // there are fewer elements.
+  bool scale_mean(const ROperator& rop) {
+    const auto* const reduce = std::get_if<Reduce>(&rop.attrs);
+    const auto* const pool = std::get_if<Pool>(&rop.attrs);
+    const bool is_mean = (reduce && reduce->kind == ReduceKind::mean) || (pool && pool->kind == PoolKind::average);
+    const Scaled* const from = is_mean && rop.inputs.size() == 1 ? scaled(rop.inputs[0]) : nullptr;
+    if (!from || from->whole == rop.inputs[0] || rop.epilogue.activation != Activation::none) return false;
+    const TensorId out = rop.outputs[0];
+    if (!is_f32(out) || graph_.tensor(from->whole).shape != graph_.tensor(rop.inputs[0]).shape) return false;
+    ROperator made = rop;
+    made.inputs[0] = from->whole;
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(from->scale)});
+    made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
+    made.name += ".whole";
+    ROperator product = make_elementwise(rop.name, {{ElementwiseOp::mul, {0, 1}}}, {made.outputs[0], factor}, out);
+    product.origin = rop.origin;
+    means_.insert({out, {made.outputs[0], from->scale}});
+    graph_.rops.push_back(std::move(made));
+    graph_.rops.push_back(std::move(product));
+    return true;
+  }
+
   TensorId scaled_weights(const ROperator& rop, double scale) {
     const Tensor weights = graph_.tensor(rop.inputs[1]);
     const int64_t rows = weights.shape.empty() ? 1 : weights.shape[0];
@@ -258,7 +282,8 @@ class ProductScaler {
       rop.inputs = {x};
       return;
     }
-    const Scaled* const from = scaled(replacements_.resolve(x));
+    const auto mean = means_.find(x);
+    const Scaled* const from = mean == means_.end() ? scaled(replacements_.resolve(x)) : &mean->second;
     const bool multiplies = from || is_product(x);
     if (x == quotient->inputs[0] && !multiplies) return;
     const float number = from ? static_cast<float>(from->scale / *scale) : multiplies ? 1 / *scale : *scale;
@@ -360,6 +385,7 @@ class ProductScaler {
   Uses uses_;                                       // of the graph as it was
   const std::vector<ROperator>* before_ = nullptr;  // its rOperators
   std::vector<Scaled> scaled_;                      // by tensor
+  std::map<TensorId, Scaled> means_;                // of whole numbers, which are none themselves
   Replacements replacements_;
 };
 
