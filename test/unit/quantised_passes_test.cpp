@@ -198,6 +198,24 @@ TEST_CASE("a product of two quantised tensors has their scales as its factor, an
   check_same(graph, made);
 }
 
+TEST_CASE("a number behind the product of two quantised tensors is its factor") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,4]
+    w = input f32[4,3]
+    s = const f32[] {0.2}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    c = Elementwise(w) {rounded(i0; -128, 127)} -> f32[4,3]
+    m = MatMul(a, c) -> f32[2,3]
+    e = Elementwise(m, s) {mul(i0, i1)} -> f32[2,3]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,3]
+    outputs(f)
+  )");
+  const Graph made = tidied(graph);
+  CHECK(kinds(made) == "rounded rounded MatMul");
+  CHECK(std::get<MatMul>(made.rops[2].attrs).alpha == 0.2F);
+  check_same(graph, made);
+}
+
 TEST_CASE("a quantised tensor is normalised by its whole numbers") {
   const Graph graph = test::parse_graph(R"(
     x = input f32[2,8]

@@ -24,7 +24,7 @@ class ProductScaler {
     for (ROperator rop : rops) {
       for (TensorId& id : rop.inputs) id = replacements_.resolve(id);
       if (rop.outputs.size() == 1) {
-        if (scale_product(rop) || scale_mean(rop) || is_rounded_already(rop)) continue;
+        if (scale_product(rop) || scale_mean(rop) || is_factor(rop) || is_rounded_already(rop)) continue;
         normalize_whole(rop);
         follow(rop);
         join_factors(rop);
@@ -221,14 +221,31 @@ class ProductScaler {
     return moves && is_product(from->inputs[0]);
   }
 
-  // The product of two tensors of run time, which is in the graph now, if one reader alone reads it and it has a factor of its own.
-  MatMul* product_with_factor(TensorId id) {
+  // The product of two tensors of run time, which is in the graph now, if one reader alone reads it.
+  ROperator* product_of_two(TensorId id) {
     if (!maker_for_one(id)) return nullptr;
     const auto makes = [&](const ROperator& rop) { return rop.outputs[0] == id; };
     const auto made = std::find_if(graph_.rops.rbegin(), graph_.rops.rend(), makes);
-    auto* const product = made == graph_.rops.rend() ? nullptr : std::get_if<MatMul>(&made->attrs);
-    const bool is_plain = product && made->inputs.size() == 2 && made->epilogue.activation == Activation::none;
-    return is_plain && !is_constant(graph_, made->inputs[0]) && !is_constant(graph_, made->inputs[1]) ? product : nullptr;
+    if (made == graph_.rops.rend() || !std::holds_alternative<MatMul>(made->attrs)) return nullptr;
+    const bool is_plain = !operand(*made, 2).valid() && made->epilogue.activation == Activation::none;
+    return is_plain && !is_constant(graph_, made->inputs[0]) && !is_constant(graph_, made->inputs[1]) ? &*made : nullptr;
+  }
+
+  // Whether it multiplied the product of two quantised tensors with a number, which is the product's factor now.
+  bool is_factor(const ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || step->op != ElementwiseOp::mul || rop.inputs.size() != 2 || uses_.is_output[rop.outputs[0].index()]) return false;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::optional<float> factor = scalar_value(graph_, rop.inputs[1 - i]);
+      if (!factor || graph_.tensor(rop.inputs[i]).shape != graph_.tensor(rop.outputs[0]).shape) continue;
+      ROperator* const product = product_of_two(rop.inputs[i]);
+      if (!product || !scaled(product->inputs[0]) || !scaled(product->inputs[1])) continue;
+      std::get<MatMul>(product->attrs).alpha *= *factor;
+      product->outputs = rop.outputs;
+      product->origin.insert(product->origin.end(), rop.origin.begin(), rop.origin.end());
+      return true;
+    }
+    return false;
   }
 
   // Whether it rounds what was divided by the scale that whole numbers were multiplied with: these are the result.
@@ -276,8 +293,8 @@ class ProductScaler {
     if (requantise_sum(rop, x, *scale, low, high) || requantise_shifted(rop, x, *scale, low, high) ||
         requantise_multiplied(rop, x, *scale, low, high))
       return;
-    if (MatMul* const product = product_with_factor(x)) {
-      product->alpha /= *scale;
+    if (ROperator* const product = product_of_two(x)) {
+      std::get<MatMul>(product->attrs).alpha /= *scale;
       rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
       rop.inputs = {x};
       return;
