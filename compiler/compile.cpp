@@ -23,6 +23,7 @@
 #include "compiler/passes/place/value_bounds.h"
 #include "compiler/passes/recognise/recurrences/lift_recurrences.h"
 #include "compiler/passes/tidy/fold_constants.h"
+#include "compiler/passes/tidy/move_scales.h"
 #include "compiler/passes/tidy/remove_identities.h"
 #include "compiler/passes/tidy/slice_gathers.h"
 #include "compiler/passes/tidy/widen_halves.h"
@@ -150,6 +151,13 @@ std::vector<passes::Pass> pipeline_of(const shape::Setting& setting) {
                        shape::placed_estimator(setting), setting.precision == Precision::tf32, kernels::fusions());
   // In fp32 a model of 16 bits rounds where it says so.
   if (setting.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
+  // In fp32 and tf32 products of whole numbers are exact, and stay so.
+  if (setting.precision == Precision::fp16 || setting.precision == Precision::bf16) {
+    const auto scales =
+        std::find_if(pipeline.begin(), pipeline.end(), [](const passes::Pass& pass) { return pass.name == "scale_products"; });
+    TAMP_CHECK(scales != pipeline.end(), "no pass scale_products");
+    pipeline.insert(scales + 1, {"move_scales", passes::move_scales});  // behind the scales that are constant
+  }
   return pipeline;
 }
 

@@ -9,6 +9,8 @@
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/row_feed_forward.h"
 #include "kernels/product/split_k_normalize.h"
+#include "kernels/reduce/quantise.h"
+#include "kernels/reduce/quantised_rows.h"
 
 namespace tamp::kernels {
 
@@ -38,6 +40,7 @@ namespace tamp::kernels {
   X(pool_indices) /* the second result of MaxPool */                                                                              \
   X(max_unpool)                                                                                                                   \
   X(reduce)       /* global pooling, too */                                                                                       \
+  X(quantise)     /* by the range of all elements, which it finds itself */                                                       \
   X(softmax)      /* LogSoftmax, too */                                                                                           \
   X(normalize)    /* of layers, instances and groups, and by the root mean square */                                              \
   X(lrn)          /* across channels */                                                                                           \
@@ -84,8 +87,9 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),  normalized_patches(),
-          products_with_prologue(), normalized_products(),      pointwise_pairs(),     row_feed_forwards()};
+  return {dynamic_quantisations(), feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(),
+          self_attentions(),       normalized_patches(), products_with_prologue(),   normalized_products(),
+          pointwise_pairs(),       row_feed_forwards(),  quantised_normalizations(), quantised_softmax()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

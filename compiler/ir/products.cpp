@@ -98,6 +98,15 @@ bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId
   return moves && std::all_of(rop.inputs.begin(), rop.inputs.end(), whole);
 }
 
+bool holds_whole_numbers(const Graph& graph, TensorId id, int depth);
+
+// Whether the first result of a Fused does, by its own steps.
+bool steps_make_whole_numbers(const Graph& graph, const ROperator& rop, int depth) {
+  if (!std::holds_alternative<Fused>(rop.attrs)) return false;
+  const Graph steps = steps_of(graph, rop);
+  return holds_whole_numbers(steps, steps.outputs[0], depth);
+}
+
 bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
   constexpr int kMostMoves = 4;
   const Tensor& tensor = graph.tensor(id);
@@ -116,7 +125,7 @@ bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
       const TensorId out = rop.outputs[k];
       const bool writes = out == id || (buffer.valid() && graph.tensor(out).place.buffer == buffer);
       if (!writes) continue;
-      if (k > 0 || !makes_whole_numbers(rop, whole)) return false;
+      if (k > 0 || !(makes_whole_numbers(rop, whole) || steps_make_whole_numbers(graph, rop, depth + 1))) return false;
       made = true;
     }
   }

@@ -20,10 +20,17 @@ const ROperator* maker_of(const Graph& body, TensorId made) {
   return nullptr;
 }
 
-// How a step likes its result; where it follows an operand, as the step likes it that makes the operand.
+// Whether the tensor is an operand of the whole, of this shape.
+bool is_operand(const Graph& body, TensorId id, const Shape& shape) {
+  return std::find(body.inputs.begin(), body.inputs.end(), id) != body.inputs.end() && body.tensor(id).shape == shape;
+}
+
+// How a step likes its result; where it follows an operand, as the step likes it that makes the operand, or as that of the whole lies.
 Layout layout_of_made(const Graph& body, TensorId made) {
   const ROperator* const step = maker_of(body, made);
   const Layout own = step ? layout_of(step->attrs) : Layout::row_major;
+  const auto is_followed = [&](TensorId id) { return is_operand(body, id, body.tensor(made).shape); };
+  if (own == Layout::like_equal && std::any_of(step->inputs.begin(), step->inputs.end(), is_followed)) return own;
   return own == Layout::row_major || own == Layout::channels_last ? own : layout_of_made(body, step->inputs[0]);
 }
 

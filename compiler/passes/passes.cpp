@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse/order_rows.h"
 #include "compiler/passes/fuse/pool_by_sums.h"
 #include "compiler/passes/fuse/recognise_excitation.h"
+#include "compiler/passes/fuse/repeat_scalars.h"
 #include "compiler/passes/fuse/split_at_concats.h"
 #include "compiler/passes/fuse/split_dilated.h"
 #include "compiler/passes/place/assign_layout.h"
@@ -107,6 +108,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"cut_patches", with(cut_patches, graph_estimator, cell)},  // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", with(split_dilated, graph_estimator)},    // the same
       {"fuse_chains", fuse(FusionTime::rows)},                    // before fuse_rows, which takes products apart
+      {"repeat_scalars", with(repeat_scalars, graph_estimator)},  // behind it, which has a body for some of them
       {"order_rows", order_rows},                                 // behind it: chains work on rows, too
       {"fuse_rows", with(fuse_rows, fusions_of(FusionTime::products), estimator, graph_estimator,
                          rounds)},  // behind all that changes the graph, since the estimators are asked about it

@@ -11,6 +11,7 @@
 #include "kernels/loop.h"
 #include "kernels/reduce/normalize_split.h"
 #include "kernels/reduce/numbers.cuh"
+#include "kernels/reduce/quantised_rows.h"
 #include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {
@@ -322,8 +323,26 @@ std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   return out;
 }
 
+// Those of normalize_rows that quantise, too.
+std::vector<RKernel> quantised_offers(const Request& whole, const QuantisedRows& quantised) {
+  const Request request{whole.graph, quantised.rop, whole.vdevice, whole.precision};
+  if (!std::holds_alternative<Normalize>(quantised.rop.attrs) || !is_possible(request.graph, quantised.rop)) return {};
+  const Rows rows = rows_of(request.graph, quantised.rop);
+  if (!is_rows(request, rows)) return {};
+  std::vector<RKernel> out = rows_offers(request, rows);
+  std::erase_if(out, [](const RKernel& rkernel) { return rkernel.phases[0].body != "rk::normalize_rows"; });
+  for (RKernel& rkernel : out) {
+    rkernel.name = "normalize<quantised rows, " + std::to_string(rkernel.rtasks()) + ">";
+    rkernel.phases[0].body = "rk::normalize_rows_quantised";
+    const Quantised& by = quantised.by;
+    add_args(rkernel.phases[0], {{"divisor", float_arg(by.divisor)}, {"low", float_arg(by.low)}, {"high", float_arg(by.high)}});
+  }
+  return out;
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
+  if (const auto quantised = quantised_rows_of(request.graph, rop)) return quantised_offers(request, *quantised);
   if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !is_possible(request.graph, rop)) return {};
   const Rows rows = rows_of(request.graph, rop);
   if (is_rows(request, rows)) return rows_offers(request, rows);
@@ -339,6 +358,7 @@ std::vector<RKernel> offers(const Request& request) {
 
 // The ring, then the table.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  if (std::holds_alternative<Fused>(rop.attrs)) return {};  // no ring, no table
   std::vector<float> constants;
   if (const int64_t count = ring_bytes(rkernel.phases[0]) / (kConstants * 4); count > 0) {
     append_columns(graph, operand(rop, 1), count, 1, constants);
@@ -352,6 +372,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  if (const auto quantised = quantised_rows_of(graph, rop)) return accesses(graph, quantised->rop, rkernel, phase, index, out);
   const Rows rows = rows_of(graph, rop);
   if (is_split_normalize(rkernel)) {
     split_normalize_accesses(graph, rop, rows, rkernel, phase, index, out);

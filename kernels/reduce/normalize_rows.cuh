@@ -3,13 +3,14 @@
 // added up by shuffles and, if a row has more threads than a warp, over the warps in shared memory, always in the same order. Threads of
 // one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. Limits: x and y are of
 // types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table,
-// and normalize_rows_side_by_side several for each row.
+// and normalize_rows_side_by_side several for each row. normalize_rows_quantised stores rounded(y / divisor; low, high).
 // Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
 // Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/tile/centred_rows.cuh"
+#include "kernels/vdevice/epilogue.cuh"
 #include "kernels/vdevice/task.cuh"
 #include "kernels/vdevice/values.cuh"
 
@@ -29,12 +30,18 @@ struct NormalizeRowsArgs {                                            // in tabl
   // normalize_rows_side_by_side: rows of the input in a row, whose places follow each other in the table, and vectors of each.
   uint32_t pieces;
   Divisor piece;
+  float divisor, low, high;  // normalize_rows_quantised
 };
 
 // Where the rows of the input are: in their order, in that of a table, or several side by side in that of a table.
 enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };
 
-template <class Veu, int kEach, class In, class Out, NormalizedRows kRows>
+RK_INLINE float4 quantised4(const NormalizeRowsArgs& args, const float4& v) {
+  const auto one = [&](float x) { return rounded(x / args.divisor, args.low, args.high); };
+  return float4{one(v.x), one(v.y), one(v.z), one(v.w)};
+}
+
+template <class Veu, int kEach, class In, class Out, NormalizedRows kRows, bool kQuantised = false>
 RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
@@ -91,7 +98,7 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const float4 y = scaled4(x[i], factor, scale[i], bias[i]);
-      if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, y);
+      if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, kQuantised ? quantised4(args, y) : y);
     }
     if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }
@@ -100,6 +107,11 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
 template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows(const Task<Veu>& caller) {
   normalize_some_rows<Veu, kEach, In, Out, kRowsInOrder>(caller);
+}
+
+template <class Veu, int kEach, class In = float, class Out = float>
+RK_BODY void normalize_rows_quantised(const Task<Veu>& caller) {
+  normalize_some_rows<Veu, kEach, In, Out, kRowsInOrder, true>(caller);
 }
 
 template <class Veu, int kEach, class In = float, class Out = float>

@@ -2,9 +2,12 @@
 // a thread keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Rows, lanes and parts: rows.cuh.
 // Example: a row of 200 elements and 32 parts. Part 5 has elements 5, 37, .. 197; what it keeps of element 133, its fifth, lies 4 * 256
 // floats behind what it keeps of element 5.
+//
+// softmax_quantised: y = rounded(softmax(factor * x) / divisor; low, high).
 #pragma once
 
 #include "kernels/reduce/rows.cuh"
+#include "kernels/vdevice/epilogue.cuh"
 
 namespace rk {
 
@@ -12,12 +15,13 @@ struct SoftmaxArgs {  // in tables
   RowsArgs rows;
   uint32_t kept_per_thread;  // elements per thread in shared memory, in whole batches; 0: none, x is read again
   int32_t log;
+  float factor, divisor, low, high;  // of softmax_quantised
 };
 
 enum SoftmaxPass : int { kFindLargest, kAddUp, kWrite, kSoftmaxPasses };
 
-template <class Veu, bool kFlat>
-RK_BODY void softmax(const Task<Veu>& caller) {
+template <class Veu, bool kFlat, bool kQuantised>
+RK_INLINE void softmax_of(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
   const SoftmaxArgs& args = task.template arguments<SoftmaxArgs>();
@@ -56,6 +60,7 @@ RK_BODY void softmax(const Task<Veu>& caller) {
 #pragma unroll
           for (uint32_t b = 0; b < kBatch; ++b) {
             x[b] = load1(in + reduced_offset<kFlat>(rows, rows.reduced_in, in_stride, exists[b] ? r + b * t.parts : r));
+            if constexpr (kQuantised) x[b] *= args.factor;
           }
         }
 #pragma unroll
@@ -79,13 +84,24 @@ RK_BODY void softmax(const Task<Veu>& caller) {
         for (uint32_t b = 0; b < kBatch; ++b) {
           if (!exists[b] || !live) continue;
           const int64_t to = reduced_offset<kFlat>(rows, rows.reduced_out, out_stride, r + b * t.parts);
-          store1(out + to, log ? x[b] - largest - log_sum : e[b] * scale);
+          const float y = log ? x[b] - largest - log_sum : e[b] * scale;
+          store1(out + to, kQuantised ? rounded(y / args.divisor, args.low, args.high) : y);
         }
       }
       if (pass == kFindLargest) largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });
       if (pass == kAddUp) sum = combine_parts<Veu>(shared, t, sum, [](float a, float b) { return a + b; });
     }
   }
+}
+
+template <class Veu, bool kFlat>
+RK_BODY void softmax(const Task<Veu>& task) {
+  softmax_of<Veu, kFlat, false>(task);
+}
+
+template <class Veu, bool kFlat>
+RK_BODY void softmax_quantised(const Task<Veu>& task) {
+  softmax_of<Veu, kFlat, true>(task);
 }
 
 }  // namespace rk

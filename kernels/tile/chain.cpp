@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "compiler/support/error.h"
@@ -41,7 +42,7 @@ std::vector<size_t> last_uses(const std::vector<ElementwiseStep>& steps) {
   return last;
 }
 
-constexpr size_t kMostSteps = 6;
+constexpr size_t kMostSteps = 6, kMostQuantisedSteps = 8;
 constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 
 using rk::functions::Speed;
@@ -55,6 +56,12 @@ bool has_small_functions(const Chain& chain) {
     if (speed == Speed::four) ++dear;
   }
   return dear <= kMostDear;
+}
+
+// Chains that round to whole numbers are of many short steps: between two quantisations are several factors.
+size_t most_steps(const Chain& chain) {
+  const auto rounds = [](const ChainStep& step) { return step.op == static_cast<int64_t>(ElementwiseOp::rounded); };
+  return std::any_of(chain.steps.begin(), chain.steps.end(), rounds) ? kMostQuantisedSteps : kMostSteps;
 }
 
 }  // namespace
@@ -113,7 +120,7 @@ std::string step_text(const ChainStep& step) {
 
 bool has_static_steps(const Chain& chain) {
   return !chain.inputs.empty() && chain.inputs.size() <= rk::kStaticInputs && chain.constants.size() <= rk::kStaticConstants &&
-         chain.steps.size() <= kMostSteps && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
+         chain.steps.size() <= most_steps(chain) && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
 }
 
 }  // namespace tamp::kernels

@@ -98,6 +98,23 @@ def segmenter():
     return net, net.model(net.conv(net.add("Concat", y, x, axis=1), 24, 5, kernel=1), [1, 5, 12, 12])
 
 
+def excited():
+    """As MobileNetV3: hard-swish between convolutions, and a squeeze-and-excitation of a depthwise one."""
+    net = Net(8, [1, 3, 24, 24])
+
+    def hard_swish(x):
+        return net.add("HardSwish", x)
+    x = hard_swish(net.conv("x", 3, 16, stride=2))
+    y = hard_swish(net.conv(hard_swish(net.conv(x, 16, 64, kernel=1)), 64, 64, group=64))
+    gate = net.add("GlobalAveragePool", y)
+    gate = net.add("HardSigmoid", net.conv(net.add("Relu", net.conv(gate, 64, 16, kernel=1)), 16, 64, kernel=1), alpha=1 / 6, beta=0.5)
+    x = net.add("Add", net.conv(net.add("Mul", y, gate), 64, 16, kernel=1), x)
+    y = net.conv(x, 16, 96, kernel=1)
+    y = net.add("Mul", y, net.add("Sigmoid", y))
+    x = net.add("Flatten", net.add("GlobalAveragePool", hard_swish(net.conv(y, 96, 48, kernel=1))))
+    return net, net.model(net.add("Gemm", x, net.weight(20, 48), net.weight(20, scale=0.1), transB=1), [1, 20])
+
+
 def perceptron():
     net = Net(3, [2, 48])
     x = net.add("Relu", net.add("Gemm", "x", net.weight(64, 48), net.weight(64, scale=0.1), transB=1))

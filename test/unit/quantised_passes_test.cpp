@@ -9,9 +9,11 @@
 #include "compiler/passes/fuse/fuse_elementwise.h"
 #include "compiler/passes/fuse/fuse_epilogue.h"
 #include "compiler/passes/fuse/fuse_sums.h"
+#include "compiler/passes/fuse/repeat_scalars.h"
 #include "compiler/passes/tidy/canonicalise.h"
 #include "compiler/passes/tidy/carry_integers.h"
 #include "compiler/passes/tidy/fold_scales.h"
+#include "compiler/passes/tidy/move_scales.h"
 #include "compiler/passes/tidy/scale_products.h"
 #include "kernels/narrow.h"
 #include "test/support/graph_text.h"
@@ -173,6 +175,118 @@ TEST_CASE("quantised layers are products that round") {
   check_same(graph, made);
 }
 
+TEST_CASE("a product of two quantised tensors has their scales as its factor, and rounds") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,4]
+    w = input f32[4,3]
+    s = const f32[] {0.25}
+    t = const f32[] {0.5}
+    u = const f32[] {0.125}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,4]
+    c = Elementwise(w) {rounded(i0; -128, 127)} -> f32[4,3]
+    d = Elementwise(c, t) {mul(i0, i1)} -> f32[4,3]
+    m = MatMul(b, d) -> f32[2,3]
+    e = Elementwise(m, u) {div(i0, i1)} -> f32[2,3]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,3]
+    outputs(f)
+  )");
+  const Graph made = tidied(graph);
+  CHECK(kinds(made) == "rounded rounded MatMul");
+  CHECK(std::get<MatMul>(made.rops[2].attrs).alpha == Approx(1));  // 0.25 * 0.5 / 0.125
+  CHECK(made.rops[2].epilogue.activation == Activation::rounded);
+  check_same(graph, made);
+}
+
+TEST_CASE("a number behind the product of two quantised tensors is its factor") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,4]
+    w = input f32[4,3]
+    s = const f32[] {0.2}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    c = Elementwise(w) {rounded(i0; -128, 127)} -> f32[4,3]
+    m = MatMul(a, c) -> f32[2,3]
+    e = Elementwise(m, s) {mul(i0, i1)} -> f32[2,3]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,3]
+    outputs(f)
+  )");
+  const Graph made = tidied(graph);
+  CHECK(kinds(made) == "rounded rounded MatMul");
+  CHECK(std::get<MatMul>(made.rops[2].attrs).alpha == 0.2F);
+  check_same(graph, made);
+}
+
+TEST_CASE("a quantised tensor is normalised by its whole numbers") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[2,8]
+    s = const f32[] {0.25}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,8]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,8]
+    y = Normalize(b) {axes=[1], epsilon=0.5} -> f32[2,8]
+    outputs(y)
+  )");
+  const Graph made = passes::scale_products(graph);
+  CHECK(kinds(made) == "rounded Normalize");
+  CHECK(std::get<Normalize>(made.rops[1].attrs).epsilon == Approx(8));
+  check_same(graph, made);
+}
+
+TEST_CASE("a sum with a constant and a product of quantised tensors are steps of whole numbers") {
+  const std::string text = R"(
+    x = input f32[2,4]
+    s = const f32[] {0.25}
+    t = const f32[] {0.5}
+    u = const f32[] {0.13}
+    c = const f32[4] {0.3, -0.2, 0.7, 0.1}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[2,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[2,4]
+)";
+  const Graph shifted = test::parse_graph(text + R"(
+    d = Elementwise(c, b) {add(i0, i1)} -> f32[2,4]
+    e = Elementwise(d, u) {div(i0, i1)} -> f32[2,4]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,4]
+    outputs(f)
+  )");
+  CHECK(kinds(passes::scale_products(shifted)) == "rounded mul add rounded");
+  check_same(shifted, passes::scale_products(shifted));
+  const Graph multiplied = test::parse_graph(text + R"(
+    w = input f32[1,4]
+    g = Elementwise(w) {rounded(i0; 0, 255)} -> f32[1,4]
+    h = Elementwise(g, t) {mul(i0, i1)} -> f32[1,4]
+    d = Elementwise(b, h) {mul(i0, i1)} -> f32[2,4]
+    e = Elementwise(d, u) {div(i0, i1)} -> f32[2,4]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[2,4]
+    outputs(f)
+  )");
+  CHECK(kinds(passes::scale_products(multiplied)) == "rounded rounded mul mul rounded");
+  check_same(multiplied, passes::scale_products(multiplied));
+  const Graph factors = test::parse_graph(text + R"(
+    d = Elementwise(b, u) {div(i0, i1)} -> f32[2,4]
+    e = Elementwise(d) {erf(i0)} -> f32[2,4]
+    outputs(e)
+  )");
+  CHECK(kinds(passes::scale_products(factors)) == "rounded mul erf");
+  check_same(factors, passes::scale_products(factors));
+}
+
+TEST_CASE("the mean of a quantised tensor is that of its whole numbers") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,2,4,4]
+    s = const f32[] {0.25}
+    u = const f32[] {0.13}
+    a = Elementwise(x) {rounded(i0; -128, 127)} -> f32[1,2,4,4]
+    b = Elementwise(a, s) {mul(i0, i1)} -> f32[1,2,4,4]
+    m = Reduce(b) {kind=mean, axes=[2,3]} -> f32[1,2,1,1]
+    e = Elementwise(m, u) {div(i0, i1)} -> f32[1,2,1,1]
+    f = Elementwise(e) {rounded(i0; -50, 50)} -> f32[1,2,1,1]
+    outputs(f)
+  )");
+  const Graph made = passes::scale_products(graph);
+  CHECK(kinds(made) == "rounded Reduce mul rounded");
+  CHECK(!holds_whole_numbers(made, made.rops[1].outputs[0]));
+  check_same(graph, made);
+}
+
 TEST_CASE("whole numbers that are divided by the scale they were multiplied with are themselves") {
   const Graph graph = test::parse_graph(R"(
     x = input f32[1,8]
@@ -221,6 +335,90 @@ TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
   CHECK(holds_whole_numbers(made, made.outputs[0]));
   check_same(graph, made);
   CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
+}
+
+// What DynamicQuantizeLinear and MatMulInteger become: whole numbers of a range that is found at run time, times integers.
+std::string dynamic_product(const std::string& rest) {
+  return R"(
+    x = input f32[2,4]
+    zero = const f32[] {0}
+    steps = const f32[] {255}
+    w = const f32[4,3] {1, -2, 3, 127, 5, -6, 7, 0, -128, 10, -11, 12}
+    ws = const f32[] {0.01}
+    bias = const f32[3] {1, -2, 3}
+    most = Reduce(x) {kind=max, axes=[0,1], keepdims=0} -> f32[]
+    least = Reduce(x) {kind=min, axes=[0,1], keepdims=0} -> f32[]
+    low = Elementwise(least, zero) {min(i0, i1)} -> f32[]
+    range = Elementwise(most, zero, low) {max(i0, i1), sub(s0, i2)} -> f32[]
+    scale = Elementwise(range, steps) {div(i0, i1)} -> f32[]
+    point = Elementwise(low, scale) {neg(i0), div(s0, i1), rounded(s1; 0, 255)} -> f32[]
+    both = Elementwise(scale, ws) {mul(i0, i1)} -> f32[]
+    q = Elementwise(x, scale, point) {div(i0, i1), round(s0), add(s1, i2), clip(s2; 0, 255), sub(s3, i2)} -> f32[2,4]
+    m = MatMul(q, w) -> f32[2,3]
+    y = Elementwise(m, both) {mul(i0, i1)} -> f32[2,3]
+    z = Elementwise(y, bias) {add(i0, i1)} -> f32[2,3]
+)" + rest;
+}
+
+TEST_CASE("a scale of run time goes in front of the product") {
+  const Graph graph = test::parse_graph(dynamic_product("outputs(z)"));
+  const Graph made = passes::fuse_epilogue(passes::move_scales(graph));
+  check_same(graph, made);
+  REQUIRE(std::holds_alternative<MatMul>(made.rops.back().attrs));
+  CHECK(made.rops.back().epilogue.bias.valid());
+  CHECK(f32_data(made.tensor(made.rops.back().inputs[1]))[3] == Approx(1.27F));  // the weights' scale is in them
+}
+
+TEST_CASE("two products of one dynamic quantisation share what is scaled") {
+  const Graph graph = test::parse_graph(dynamic_product(R"(
+    v = const f32[4,2] {1, 2, 3, 4, 5, 6, 7, 8}
+    vs = const f32[2] {0.5, 0.25}
+    other = Elementwise(scale, vs) {mul(i0, i1)} -> f32[2]
+    n = MatMul(q, v) -> f32[2,2]
+    u = Elementwise(n, other) {mul(i0, i1)} -> f32[2,2]
+    outputs(z, u)
+  )"));
+  const Graph made = passes::move_scales(graph);
+  check_same(graph, made);
+  CHECK(made.rops.size() + 3 == graph.rops.size());  // no both, other, y and u, but q.scaled
+}
+
+TEST_CASE("a scale stays behind a product of what is no chain, and behind one that something else reads") {
+  for (const char* const rest : {"outputs(m, z)",
+                                 "p = Transpose(x) {perm=[0,1]} -> f32[2,4]\n o = MatMul(p, w) -> f32[2,3]\n"
+                                 "r = Elementwise(o, scale) {mul(i0, i1)} -> f32[2,3]\n outputs(r)"}) {
+    const Graph graph = test::parse_graph(dynamic_product(rest));
+    CHECK(kinds(passes::move_scales(graph)) == kinds(remove_dead(graph)));
+  }
+}
+
+TEST_CASE("each chain computes the single numbers that it reads") {
+  const Graph graph = test::parse_graph(dynamic_product("outputs(z)"));
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  const Graph chains = passes::fuse_elementwise(graph);
+  const Graph made = passes::repeat_scalars(chains, shorter);
+  check_same(graph, made);
+  CHECK(kinds(made) == "Reduce Reduce Elementwise MatMul Elementwise");
+  for (const ROperator& rop : made.rops) {
+    const auto* const chain = std::get_if<Elementwise>(&rop.attrs);
+    CHECK((!chain || (chain->steps.size() <= passes::kMostChainSteps && rop.inputs.size() <= passes::kMostChainInputs)));
+  }
+  CHECK(kinds(passes::repeat_scalars(chains, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chains));
+  CHECK(kinds(passes::repeat_scalars(chains, {})) == kinds(chains));
+}
+
+TEST_CASE("a single number with too many steps for a chain is computed once") {
+  std::string text = "x = input f32[2,4]\n t = Reduce(x) {kind=max, axes=[0,1], keepdims=0} -> f32[]\n";
+  std::string last = "t";
+  for (int i = 0; i < 3; ++i) {
+    const std::string next = "s" + std::to_string(i);
+    text += next + " = Elementwise(" + last + ") {tanh(i0), tanh(s0), tanh(s1), tanh(s2), tanh(s3), tanh(s4)} -> f32[]\n";
+    last = next;
+  }
+  const Graph graph = test::parse_graph(text + "y = Elementwise(x, s2) {mul(i0, i1)} -> f32[2,4]\n outputs(y)");
+  const Graph made = passes::repeat_scalars(graph, [](const Graph& of) { return static_cast<double>(of.rops.size()); });
+  check_same(graph, made);
+  CHECK(made.rops.size() == 3);  // of 12 steps, all of x and the last 13 together
 }
 
 TEST_CASE("the scale of halves is the step of quantised weights") {

@@ -7,9 +7,6 @@
 namespace tamp::passes {
 namespace {
 
-constexpr size_t kMaxInputs = 8;
-constexpr size_t kMaxSteps = 16;
-
 // A joined chain: operands without repetition, steps in SSA form.
 struct Joined {
   std::vector<TensorId> inputs;
@@ -129,7 +126,7 @@ class ElementwiseFuser {
 std::optional<ROperator> join_elementwise(const Graph& graph, const ROperator& producer, const ROperator& consumer) {
   if (!std::holds_alternative<Elementwise>(producer.attrs) || !types_allow(graph, producer, consumer)) return std::nullopt;
   Joined joined = join_chains(producer, consumer);
-  if (joined.inputs.size() > kMaxInputs || joined.steps.size() > kMaxSteps) return std::nullopt;
+  if (joined.inputs.size() > kMostChainInputs || joined.steps.size() > kMostChainSteps) return std::nullopt;
   ROperator rop = consumer;
   rop.attrs = joined_attributes(graph, producer, consumer, std::move(joined.steps));
   rop.inputs = std::move(joined.inputs);

@@ -6,11 +6,14 @@
 
 namespace tamp::passes {
 
+// What the device's bodies hold.
+inline constexpr size_t kMostChainInputs = 8, kMostChainSteps = 16;
+
 // a = Elementwise(x, y) {mul(i0, i1)} -> f32[2,3]     =>  b = Elementwise(x, y) {mul(i0, i1), tanh(s0)} -> f32[2,3]
 // b = Elementwise(a) {tanh(i0)} -> f32[2,3]
 //
 // Chains and diamonds. Needs: only the one rOperator reads `a`, `a` is no graph output and has the shape of what it is fused into
-// (so a value is never computed twice). At most 8 operands and 16 steps, which is what the device's bodies hold.
+// (so a value is never computed twice). At most 8 operands and 16 steps.
 Graph fuse_elementwise(Graph graph);
 
 // `consumer` with `producer` computed inside of it, if their types and the limits above allow it. The caller sees to it that nobody else

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "compiler/ops/number.h"
 #include "compiler/ops/ops.h"
@@ -253,12 +255,15 @@ class Carriers {
     }
     const TensorId left = floats_of(a), right = floats_of(b);
     if (!left.valid() || !right.valid()) return;
+    Carried& known = sums_[{left, right, op}];  // each product takes off the zero point for itself
+    if (known.id.valid()) return carry(out, known);
     const Carried &x = *carried(a), &y = *carried(b);
     const double low = x.low + (sign > 0 ? y.low : -y.high), high = x.high + (sign > 0 ? y.high : -y.low);
     if (std::max(std::abs(low), std::abs(high)) > kMostExact && !become_floats(out)) return;
     const TensorId made = float_like(out);
     graph_.rops.push_back(float_rop(rop, Elementwise{{{op, {0, 1}}}}, {left, right}, made));
-    carry(out, {made, 0, low, high});
+    known = {made, 0, low, high};
+    carry(out, known);
   }
 
   void follow(const ROperator& rop) {
@@ -297,6 +302,7 @@ class Carriers {
   Uses uses_;                                       // of the graph as it was
   const std::vector<ROperator>* before_ = nullptr;  // its rOperators
   std::vector<Carried> carried_;                    // by tensor
+  std::map<std::tuple<TensorId, TensorId, ElementwiseOp>, Carried> sums_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "compiler/passes/rewrite.h"
 
@@ -23,8 +24,10 @@ class ProductScaler {
     for (ROperator rop : rops) {
       for (TensorId& id : rop.inputs) id = replacements_.resolve(id);
       if (rop.outputs.size() == 1) {
-        if (scale_product(rop) || is_rounded_already(rop)) continue;
+        if (scale_product(rop) || scale_mean(rop) || is_factor(rop) || is_rounded_already(rop)) continue;
+        normalize_whole(rop);
         follow(rop);
+        join_factors(rop);
         requantise(rop);
       }
       graph_.rops.push_back(std::move(rop));
@@ -76,10 +79,38 @@ class ProductScaler {
           const bool same_shape = from && graph_.tensor(rop.inputs[i]).shape == graph_.tensor(out).shape;
           if (same_shape && scale && is_usual(*scale)) return note(out, {from->whole, from->scale * *scale, from->low, from->high});
         }
+      } else if (step->op == ElementwiseOp::div && rop.inputs.size() == 2) {
+        const Scaled* const from = scaled(rop.inputs[0]);
+        const std::optional<float> divisor = scalar_value(graph_, rop.inputs[1]);
+        const bool same_shape = from && graph_.tensor(rop.inputs[0]).shape == graph_.tensor(out).shape;
+        if (same_shape && divisor && is_usual(*divisor)) note(out, {from->whole, from->scale / *divisor, from->low, from->high});
       }
       return;
     }
     follow_move(rop);
+  }
+
+  // What multiplies or divides a multiple of whole numbers multiplies these: one step for several.
+  void join_factors(ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || (step->op != ElementwiseOp::mul && step->op != ElementwiseOp::div)) return;
+    const Scaled* const made = scaled(rop.outputs[0]);
+    if (!made || std::find(rop.inputs.begin(), rop.inputs.end(), made->whole) != rop.inputs.end()) return;
+    const auto factor = static_cast<float>(made->scale);
+    if (!is_usual(factor) || graph_.tensor(made->whole).shape != graph_.tensor(rop.outputs[0]).shape) return;
+    rop.attrs = Elementwise{{{ElementwiseOp::mul, {0, 1}}}};
+    rop.inputs = {made->whole, add_f32_constant(graph_, rop.name + ".factor", {}, {factor})};
+  }
+
+  // The normalisation of a tensor is that of its whole numbers: mean and deviation have the same scale.
+  void normalize_whole(ROperator& rop) {
+    auto* const normalize = std::get_if<Normalize>(&rop.attrs);
+    const Scaled* const from = normalize ? scaled(rop.inputs[0]) : nullptr;
+    if (!from || from->whole == rop.inputs[0] || graph_.tensor(from->whole).shape != graph_.tensor(rop.inputs[0]).shape) return;
+    const double epsilon = normalize->epsilon / (from->scale * from->scale);
+    if (epsilon != 0 && !is_usual(static_cast<float>(epsilon))) return;
+    normalize->epsilon = static_cast<float>(epsilon);
+    rop.inputs[0] = from->whole;
   }
 
   void follow_move(const ROperator& rop) {
@@ -130,11 +161,39 @@ class ProductScaler {
     made.inputs = {a->whole, b->whole};
     const TensorId out = rop.outputs[0];
     const auto scale = static_cast<float>(a->scale * b->scale);
+    if (matmul) {
+      std::get<MatMul>(made.attrs).alpha = scale;
+      graph_.rops.push_back(std::move(made));
+      return true;
+    }
     made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
     made.name += ".whole";
     const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {scale});
     ROperator product = make_elementwise(rop.name, {{ElementwiseOp::mul, {0, 1}}}, {made.outputs[0], factor}, out);
     product.origin = rop.origin;
+    graph_.rops.push_back(std::move(made));
+    graph_.rops.push_back(std::move(product));
+    return true;
+  }
+
+  // Whether it was a mean of a multiple of whole numbers, which is in the graph now as one of these. The scale is a step behind it, where
+  // there are fewer elements.
+  bool scale_mean(const ROperator& rop) {
+    const auto* const reduce = std::get_if<Reduce>(&rop.attrs);
+    const auto* const pool = std::get_if<Pool>(&rop.attrs);
+    const bool is_mean = (reduce && reduce->kind == ReduceKind::mean) || (pool && pool->kind == PoolKind::average);
+    const Scaled* const from = is_mean && rop.inputs.size() == 1 ? scaled(rop.inputs[0]) : nullptr;
+    if (!from || from->whole == rop.inputs[0] || rop.epilogue.activation != Activation::none) return false;
+    const TensorId out = rop.outputs[0];
+    if (!is_f32(out) || graph_.tensor(from->whole).shape != graph_.tensor(rop.inputs[0]).shape) return false;
+    ROperator made = rop;
+    made.inputs[0] = from->whole;
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(from->scale)});
+    made.outputs = {add_like(graph_, out, graph_.tensor(out).name + ".whole", graph_.tensor(out).shape)};
+    made.name += ".whole";
+    ROperator product = make_elementwise(rop.name, {{ElementwiseOp::mul, {0, 1}}}, {made.outputs[0], factor}, out);
+    product.origin = rop.origin;
+    means_.insert({out, {made.outputs[0], from->scale}});
     graph_.rops.push_back(std::move(made));
     graph_.rops.push_back(std::move(product));
     return true;
@@ -160,6 +219,33 @@ class ProductScaler {
     }
     const bool moves = std::holds_alternative<Reshape>(from->attrs) || std::holds_alternative<Transpose>(from->attrs);
     return moves && is_product(from->inputs[0]);
+  }
+
+  // The product of two tensors of run time, which is in the graph now, if one reader alone reads it.
+  ROperator* product_of_two(TensorId id) {
+    if (!maker_for_one(id)) return nullptr;
+    const auto makes = [&](const ROperator& rop) { return rop.outputs[0] == id; };
+    const auto made = std::find_if(graph_.rops.rbegin(), graph_.rops.rend(), makes);
+    if (made == graph_.rops.rend() || !std::holds_alternative<MatMul>(made->attrs)) return nullptr;
+    const bool is_plain = !operand(*made, 2).valid() && made->epilogue.activation == Activation::none;
+    return is_plain && !is_constant(graph_, made->inputs[0]) && !is_constant(graph_, made->inputs[1]) ? &*made : nullptr;
+  }
+
+  // Whether it multiplied the product of two quantised tensors with a number, which is the product's factor now.
+  bool is_factor(const ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (!step || step->op != ElementwiseOp::mul || rop.inputs.size() != 2 || uses_.is_output[rop.outputs[0].index()]) return false;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::optional<float> factor = scalar_value(graph_, rop.inputs[1 - i]);
+      if (!factor || graph_.tensor(rop.inputs[i]).shape != graph_.tensor(rop.outputs[0]).shape) continue;
+      ROperator* const product = product_of_two(rop.inputs[i]);
+      if (!product || !scaled(product->inputs[0]) || !scaled(product->inputs[1])) continue;
+      std::get<MatMul>(product->attrs).alpha *= *factor;
+      product->outputs = rop.outputs;
+      product->origin.insert(product->origin.end(), rop.origin.begin(), rop.origin.end());
+      return true;
+    }
+    return false;
   }
 
   // Whether it rounds what was divided by the scale that whole numbers were multiplied with: these are the result.
@@ -204,8 +290,17 @@ class ProductScaler {
         x = limits->inputs[0];
       }
     }
-    if (requantise_sum(rop, x, *scale, low, high)) return;
-    const Scaled* const from = scaled(replacements_.resolve(x));
+    if (requantise_sum(rop, x, *scale, low, high) || requantise_shifted(rop, x, *scale, low, high) ||
+        requantise_multiplied(rop, x, *scale, low, high))
+      return;
+    if (ROperator* const product = product_of_two(x)) {
+      std::get<MatMul>(product->attrs).alpha /= *scale;
+      rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+      rop.inputs = {x};
+      return;
+    }
+    const auto mean = means_.find(x);
+    const Scaled* const from = mean == means_.end() ? scaled(replacements_.resolve(x)) : &mean->second;
     const bool multiplies = from || is_product(x);
     if (x == quotient->inputs[0] && !multiplies) return;
     const float number = from ? static_cast<float>(from->scale / *scale) : multiplies ? 1 / *scale : *scale;
@@ -248,10 +343,66 @@ class ProductScaler {
     return true;
   }
 
+  // Appends a step of two operands in front of `rop`, which is to round; returns its result.
+  TensorId append_step(const ROperator& rop, const char* what, ElementwiseOp op, TensorId a, TensorId b, const ROperator& from) {
+    const std::string name = fmt::format("{}.{}", rop.name, what);
+    const TensorId made = add_like(graph_, a, name, graph_.tensor(rop.outputs[0]).shape);
+    graph_.rops.push_back(make_elementwise(name, {{op, {0, 1}}}, {a, b}, made));
+    graph_.rops.back().origin = from.origin;
+    return made;
+  }
+  void round(ROperator& rop, TensorId steps, float low, float high) {
+    rop.attrs = Elementwise{{{ElementwiseOp::rounded, {0}, low, high}}};
+    rop.inputs = {steps};
+  }
+  // The rOperator of the one step `op` that makes the quantised tensor for this reader alone.
+  const ROperator* quantised_step(TensorId x, ElementwiseOp op) const {
+    const ROperator* const from = maker_for_one(x);
+    const ElementwiseStep* const step = from ? single_step(*from) : nullptr;
+    return step && step->op == op && from->inputs.size() == 2 ? from : nullptr;
+  }
+
+  // `rop` rounds x / scale, where x is w * s + c of whole numbers w and a constant: w * (s / scale) + c / scale.
+  bool requantise_shifted(ROperator& rop, TensorId x, double scale, float low, float high) {
+    const ROperator* const sum = quantised_step(x, ElementwiseOp::add);
+    for (size_t i = 0; sum && i < 2; ++i) {
+      const Scaled* const term = scaled(replacements_.resolve(sum->inputs[i]));
+      const TensorId constant = sum->inputs[1 - i];
+      if (!term || !is_f32_constant(graph_, constant) || graph_.tensor(term->whole).shape != graph_.tensor(x).shape) continue;
+      const Tensor shift = graph_.tensor(constant);
+      std::vector<float> values(f32_data(shift), f32_data(shift) + element_count(shift.shape));
+      for (float& value : values) value = static_cast<float>(value / scale);
+      const TensorId whole = term->whole,
+                     factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(term->scale / scale)});
+      const TensorId by = add_f32_constant(graph_, rop.name + ".shift", shift.shape, values);
+      const TensorId steps = append_step(rop, "steps", ElementwiseOp::mul, whole, factor, *sum);
+      round(rop, append_step(rop, "shifted", ElementwiseOp::add, steps, by, *sum), low, high);
+      return true;
+    }
+    return false;
+  }
+
+  // The same where x is the product of two quantised tensors, element by element.
+  bool requantise_multiplied(ROperator& rop, TensorId x, double scale, float low, float high) {
+    const ROperator* const product = quantised_step(x, ElementwiseOp::mul);
+    const Scaled* const a = product ? scaled(replacements_.resolve(product->inputs[0])) : nullptr;
+    const Scaled* const b = product ? scaled(replacements_.resolve(product->inputs[1])) : nullptr;
+    if (!a || !b) return false;
+    const TensorId left = a->whole, right = b->whole;
+    if (graph_.tensor(left).shape != graph_.tensor(product->inputs[0]).shape ||
+        graph_.tensor(right).shape != graph_.tensor(product->inputs[1]).shape)
+      return false;
+    const TensorId factor = add_f32_constant(graph_, rop.name + ".scale", {}, {static_cast<float>(a->scale * b->scale / scale)});
+    const TensorId whole = append_step(rop, "product", ElementwiseOp::mul, left, right, *product);
+    round(rop, append_step(rop, "steps", ElementwiseOp::mul, whole, factor, *product), low, high);
+    return true;
+  }
+
   Graph graph_;
   Uses uses_;                                       // of the graph as it was
   const std::vector<ROperator>* before_ = nullptr;  // its rOperators
   std::vector<Scaled> scaled_;                      // by tensor
+  std::map<TensorId, Scaled> means_;                // of whole numbers, which are none themselves
   Replacements replacements_;
 };
 

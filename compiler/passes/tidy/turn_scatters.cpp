@@ -5,7 +5,7 @@
 namespace tamp::passes {
 namespace {
 
-std::vector<int64_t> inverse_of(const std::vector<int64_t>& perm) {
+std::vector<int64_t> inverse_permutation(const std::vector<int64_t>& perm) {
   std::vector<int64_t> inverse(perm.size());
   for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
   return inverse;
@@ -45,7 +45,7 @@ class ScatterTurner {
     const ROperator* const maker = maker_of(graph_, uses_, rop.inputs[0]);
     const auto* const turn = maker ? std::get_if<Transpose>(&maker->attrs) : nullptr;
     if (!turn) return rop.inputs[1] == given.inputs[1] ? std::vector<ROperator>() : std::vector{rop};
-    const Transpose back{inverse_of(turn->perm)};
+    const Transpose back{inverse_permutation(turn->perm)};
     std::vector<ROperator> rops;
     ROperator done = rop;
     done.attrs = Scatter{turn->perm[static_cast<size_t>(scatter->axis)], scatter->kind};
