@@ -133,13 +133,17 @@ ROWS = [
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
+    *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", EAGER_ROWS) for bits in (4, 8) for zeros in (False, True)),
+    (races.quantised_blocks, "fp16", None),
 ]
+# What of template arguments is as good as a body of its own.
+FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge")
 # What a row is compiled with in one persistent kernel; and in graphs.
 OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2, masked_step: (["--dim", "seq=1", "--dim", "total=160"],) * 2}
 
 
 def compiled(tamp, number, arch, execution):
-    """The row's folder and bodies."""
+    """The row's folder and bodies, with those of their template arguments that say in which form numbers lie."""
     make, precision, other = ROWS[number]
     device = GPUS[arch]
     if other:
@@ -156,7 +160,8 @@ def compiled(tamp, number, arch, execution):
     tamp("compile", path, "-q", "-o", folder, "--vdevice", device, "--precision", precision, "--execution", execution, "--records", "none",
          *OPTIONS.get(make, ([], []))[execution == "graph"])
     rops = json.loads((folder / f"row{number}.rprogram.json").read_text())["rops"]
-    return folder, {phase["body"].removeprefix("rk::") for rop in rops for phase in rop["phases"]}
+    form_of = lambda phase: tuple(value for value in phase["template"].values() if value.startswith(FORMS))
+    return folder, {(phase["body"].removeprefix("rk::"), form_of(phase)) for rop in rops for phase in rop["phases"]}
 
 
 def built(folder, number, arch, bodies):
@@ -180,12 +185,13 @@ def without_stores(ptx, bodies):
 
 def bodies_test(arch, execution):
     def test(tamp):
-        seen = set()
+        built_forms = set()
         for number in range(len(ROWS)):
-            folder, bodies = compiled(tamp, number, arch, execution)
-            if not bodies <= seen:
-                built(folder, number, arch, bodies)
-            seen |= bodies
+            folder, forms = compiled(tamp, number, arch, execution)
+            if not forms <= built_forms:
+                built(folder, number, arch, {body for body, _ in forms})
+            built_forms |= forms
+        seen = {body for body, _ in built_forms}
         left_out = absent(arch, execution)
         assert seen == defined() - left_out, f"no row has {sorted(defined() - left_out - seen)}; not expected: {sorted(seen & left_out)}; unknown: {sorted(seen - defined())}"
     test.__name__ = f"test_bodies_{arch}_{execution}"

@@ -298,3 +298,34 @@ def all_values(model, x):
     whole.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     session = onnxruntime.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
     return dict(zip(names, session.run(None, {"x": x})))
+
+
+def in_few_bits(made, bits, block=32, zeros=False):
+    """The model with MatMulNBits instead of each MatMul by a constant matrix; `zeros`: numbers have zero points."""
+    made = onnx.ModelProto.FromString(made.SerializeToString())
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    most, nodes = (1 << bits) - 1, []
+    for node in made.graph.node:
+        w = weights.get(node.input[1]) if node.op_type == "MatMul" else None
+        if w is None or w.ndim != 2 or w.dtype != np.float32:
+            nodes.append(node)
+            continue
+        (k, n), blocks = w.shape, -(-w.shape[0] // block)
+        columns = np.pad(w.T, [(0, 0), (0, blocks * block - k)]).reshape(n, blocks, block)
+        low, high = np.minimum(columns.min(2), 0), np.maximum(columns.max(2), 0)
+        scales = ((high - low) / most if zeros else 2 * np.maximum(-low, high) / most).astype(np.float32) + np.float32(1e-6)
+        zero = np.rint(-low / scales).astype(np.int64) if zeros else np.full((n, blocks), 1 << (bits - 1))
+        numbers = np.clip(np.rint(columns / scales[..., None]).astype(np.int64) + zero[..., None], 0, most)
+        bytes_of = lambda values: values.astype(np.uint8) if bits == 8 else (values[..., ::2] | values[..., 1::2] << 4).astype(np.uint8)
+        operands = [bytes_of(numbers), scales, *([bytes_of(np.pad(zero, [(0, 0), (0, blocks % 2)]) if bits == 4 else zero)] if zeros else [])]
+        names = [f"{node.input[1]}.{len(nodes)}.{part}" for part in ("numbers", "scales", "zeros")][:len(operands)]
+        made.graph.initializer.extend(numpy_helper.from_array(values, name) for values, name in zip(operands, names))
+        nodes.append(helper.make_node("MatMulNBits", [node.input[0], *names], node.output, node.name, domain="com.microsoft", K=k, N=n, bits=bits, block_size=block))
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in made.graph.initializer if tensor.name in used]
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(kept)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made

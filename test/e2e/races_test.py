@@ -277,6 +277,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("gated_feed_forward", lambda: transformers.llama(64, 45, 1), ["--vdevice", "h200", "--precision", "fp16"], "gated_feed_forward"),
     ("row_feed_forward", transformers.one_token, ["--vdevice", eager_rows], "row_feed_forward"),
     ("narrow_row_feed_forward", lambda: transformers.one_token(128, 1), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward"),
+    ("row_of_4_bits", lambda: quantised_models.in_few_bits(transformers.one_token(), 4), ["--vdevice", "h200", "--precision", "fp16"], "gemv_row_4bit attention_step"),
+    ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
     ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
