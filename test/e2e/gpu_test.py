@@ -66,7 +66,24 @@ def quantised_test(network, way, precision, **sizes):
 TESTS += [quantised_test("blocks", "qdq s8 s8 channel", precision) for precision in ("fp32", "tf32", "fp16", "bf16")]
 TESTS += [quantised_test("blocks", "qdq s8 s8", precision, batch=16) for precision in ("tf32", "fp16")]
 TESTS += [quantised_test(network, "qdq u8 s8 channel", "fp16") for network in ("classifier", "segmenter", "perceptron", "transformer")]
-TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer") for precision in ("tf32", "fp16")]
+TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer", "perceptron") for precision in ("tf32", "fp16")]
+TESTS += [quantised_test("excited", way, "fp16") for way in ("qdq s8 s8 channel", "dynamic s8")]
+
+
+def few_bits_test(precision, bits, hidden, layers, rkernels, **form):
+    """A token's products by weights of few bits."""
+    def test(tamp):
+        (tamp.folder / "net.onnx").write_bytes(quantised.in_few_bits(transformers_test.one_token(hidden, layers), bits, **form).SerializeToString())
+        done = tamp("run", "net.onnx", "--device", "cuda", "--precision", precision, "--check", "--repeat", 50, "--keep", "kept")
+        assert "of 50 runs, all bitwise equal" in done.stdout, done.stdout
+        names = " ".join(rop["rkernel"] for rop in json.loads((tamp.folder / "kept" / "net.rprogram.json").read_text())["rops"])
+        assert all(name in names for name in rkernels), names
+    test.__name__ = "_".join(["test_few_bits", str(bits), str(hidden), *form, precision])
+    return test
+
+
+TESTS += [few_bits_test("fp16", 4, 256, 2, ["gemv_row_4bit"]), few_bits_test("tf32", 8, 256, 2, ["gemv_row_8bit"], zeros=True), few_bits_test("bf16", 4, 288, 1, ["gemv_row_4bit"], zeros=True),
+          few_bits_test("fp16", 4, 2560, 1, ["row_feed_forward_4bit"]), few_bits_test("fp16", 8, 2560, 1, ["row_feed_forward_8bit"], zeros=True)]
 
 
 def test_the_gpu_is_measured(tamp):

@@ -21,6 +21,7 @@ import harness
 import models as m
 import models_test as nets
 import networks_test as networks
+import quantised_models
 import races_test as races
 import recurrent_test as recurrent
 import transformers_test as transformers
@@ -133,7 +134,7 @@ ROWS = [
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
-    *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", EAGER_ROWS) for bits in (4, 8) for zeros in (False, True)),
+    *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**EAGER_ROWS, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
     (races.quantised_blocks, "fp16", None),
 ]
 # What of template arguments is as good as a body of its own.
