@@ -37,12 +37,12 @@ def check_races(tamp, made, *options, code=0, says="", env=None):
     return done
 
 
-def eager_rows(tamp):
+def eager_rows(tamp, **fields):
     """An H200 on which the parts of a row's feed-forward part cost nothing, so that small networks have them, too."""
     own = json.loads((harness.ROOT / "compiler/ir/vdevices/h200.json").read_text())
     own["costs"]["row_feed_forward"] = {"stream_share": 1e-6, "sum_us": 1e-6}
     path = tamp.folder / "eager_rows.json"
-    path.write_text(json.dumps({key: value for key, value in {**own, "name": "own"}.items() if key != "gpus"}))
+    path.write_text(json.dumps({key: value for key, value in {**own, **fields, "name": "own"}.items() if key != "gpus"}))
     return path
 
 
@@ -278,7 +278,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("row_feed_forward", transformers.one_token, ["--vdevice", eager_rows], "row_feed_forward"),
     ("narrow_row_feed_forward", lambda: transformers.one_token(128, 1), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward"),
     ("row_of_4_bits", lambda: quantised_models.in_few_bits(transformers.one_token(), 4), ["--vdevice", "h200", "--precision", "fp16"], "gemv_row_4bit attention_step"),
-    ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
+    ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", lambda tamp: eager_rows(tamp, sms=12, sms_in_clusters=12), "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
     ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
