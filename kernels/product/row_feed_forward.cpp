@@ -397,6 +397,7 @@ Phase slices_phase(const Request& request, const RowFeed& f, int64_t of_rtask, i
   // Nothing interrupts the stream, so it comes at DRAM's pace. Other products wait for each other, which their bytes are charged for.
   cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask) * d.cost("row_feed_forward.stream_share");
   cost.latency_us = d.cost("gemv.row_us") + static_cast<double>(phase.ring.chunks_per_rtask) * d.cost("gemv.row_chunk_us");
+  if (f.is_packed()) cost.latency_us += d.cost("row_feed_forward.cells_us");
   if (f.steps.normalize) cost.latency_us += d.cost("gemv.row_norm_us");
   cost.early_us = d.cost("gemv.row_early_us");
   return phase;

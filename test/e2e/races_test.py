@@ -40,7 +40,7 @@ def check_races(tamp, made, *options, code=0, says="", env=None):
 def eager_rows(tamp, **fields):
     """An H200 on which the parts of a row's feed-forward part cost nothing, so that small networks have them, too."""
     own = json.loads((harness.ROOT / "compiler/ir/vdevices/h200.json").read_text())
-    own["costs"]["row_feed_forward"] = {"stream_share": 1e-6, "sum_us": 1e-6}
+    own["costs"]["row_feed_forward"] = {"stream_share": 1e-6, "sum_us": 1e-6, "cells_us": 1e-6}
     path = tamp.folder / "eager_rows.json"
     path.write_text(json.dumps({key: value for key, value in {**own, **fields, "name": "own"}.items() if key != "gpus"}))
     return path
@@ -277,6 +277,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("gated_feed_forward", lambda: transformers.llama(64, 45, 1), ["--vdevice", "h200", "--precision", "fp16"], "gated_feed_forward"),
     ("row_feed_forward", transformers.one_token, ["--vdevice", eager_rows], "row_feed_forward"),
     ("narrow_row_feed_forward", lambda: transformers.one_token(128, 1), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward"),
+    ("dynamic", lambda: quantised_models.quantised(*quantised_models.classifier(), "dynamic s8"), ["--vdevice", "h200", "--precision", "fp16"], "quantise"),
+    ("quantised_transformer", lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 channel"), ["--vdevice", "h200", "--precision", "fp16"], "softmax normalize<quantised"),
     ("row_of_4_bits", lambda: quantised_models.in_few_bits(transformers.one_token(), 4), ["--vdevice", "h200", "--precision", "fp16"], "gemv_row_4bit attention_step"),
     ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", lambda tamp: eager_rows(tamp, sms=12, sms_in_clusters=12), "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
     ("shared_rows", shared_rows, [], "elementwise"),
