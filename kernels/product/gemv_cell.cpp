@@ -240,12 +240,6 @@ rk::GemvCell cell_of(const Graph& graph, const GridWeights& w) {
   });
 }
 
-double efficiency_of_cells(const ShapedVDevice& vdevice, double flops, int64_t count) {
-  constexpr double kFlopsPerUs = 1e6;  // of one TFLOP/s
-  const double peak = vdevice.fp32_tflops * kFlopsPerUs / static_cast<double>(vdevice.veus());
-  return flops / (peak * static_cast<double>(count) * vdevice.cost("gemv.row_cells_us"));
-}
-
 int bits_of_cell(rk::GemvCell cell) {
   if (cell == rk::kCellHalves) return 16;
   return cell == rk::kCellBytes || cell == rk::kCellBytesFrom ? 8 : 4;

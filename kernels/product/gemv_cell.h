@@ -8,7 +8,6 @@
 #include <span>
 
 #include "compiler/ir/graph.h"
-#include "compiler/ir/shaped_vdevice.h"
 #include "kernels/product/numbers.cuh"
 
 namespace tamp::kernels {
@@ -38,9 +37,6 @@ struct GridWeights {
 // How they can lie in cells, with a step for each 32 k of a column: kCellHalves where not all of them are quantised so. What was found is
 // remembered as long as the constant exists. Large weights of models without quantised ones are not looked at.
 rk::GemvCell cell_of(const Graph& graph, const GridWeights& weights);
-
-// The efficiency of so many multiply-adds, twice, of a vEU, each of whose warps multiplies `count` times 32 k by two cells.
-double efficiency_of_cells(const ShapedVDevice& vdevice, double flops, int64_t count);
 
 int bits_of_cell(rk::GemvCell cell);     // of a weight
 const char* text_of(rk::GemvCell cell);  // as device code has it

@@ -90,6 +90,28 @@ class CellColumns {
   std::array<float, 2 * kTileColumns> scales_{};
 };
 
+// The tiles of a product whose weights lie as those of `tile` do.
+void append_row_tiles(const ShapedVDevice& d, RowTile tile, std::vector<RowTile>& tiles) {
+  std::set<int64_t> known;  // columns of a rTask
+  const size_t before = tiles.size();
+  for (tile.columns = tile.narrow ? kMostTiles * kTileColumns : kMostColumns; tile.columns > 0;
+       tile.columns = tile.narrow ? tile.columns - kTileColumns : tile.columns / 2) {
+    const int64_t least_columns = tile.narrow ? kTileColumns : 1;
+    if (!cut_to_fit(tile, d.weight_stage_bytes) || (tile.columns > least_columns && tile.columns >= 2 * tile.channels)) continue;
+    if (tile.columns < kFewColumns && tiles.size() > before) break;
+    const int64_t all = ceil_div(tile.channels, tile.columns);
+    const auto fits = [&](int64_t groups) {
+      tile.groups = groups;
+      return tile.work_bytes() <= d.work_bytes();
+    };
+    int64_t least = ceil_div(all, d.veus());  // groups that let all rTasks run at once; fewer only where no more fit
+    while (least > 1 && !fits(least)) --least;
+    for (int64_t groups = least; groups < least + kMoreGroups && fits(groups) && (groups == 1 || groups <= all); ++groups) {
+      if (known.insert(tile.rtask_columns()).second) tiles.push_back(tile);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t RowTile::packed_k() const { return ceil_div(k, narrow ? kBlock : kFour) * (narrow ? kBlock : kFour); }
@@ -110,25 +132,11 @@ std::vector<RowTile> row_tiles(const Request& request, const Product& p) {
   RowTile tile{.narrow = request.precision != Precision::fp32, .k = p.k(), .channels = p.channels, .centred = is_centred(request.rop)};
   if (p.rows() != 1 || ceil_div(p.k(), kFour * kThreads) > most_turns(request)) return {};
   if (tile.narrow && !d.tf32) return {};  // a GPU with the mma that the body uses has tf32, too
-  if (tile.narrow) tile.cell = cell_of(request.graph, {p.weights, p.k(), p.channels, p.weight_stride_channel, p.weight_stride_n});
   std::vector<RowTile> tiles;
-  std::set<int64_t> known;  // columns of a rTask
-  for (tile.columns = tile.narrow ? kMostTiles * kTileColumns : kMostColumns; tile.columns > 0;
-       tile.columns = tile.narrow ? tile.columns - kTileColumns : tile.columns / 2) {
-    const int64_t least_columns = tile.narrow ? kTileColumns : 1;
-    if (!cut_to_fit(tile, d.weight_stage_bytes) || (tile.columns > least_columns && tile.columns >= 2 * p.channels)) continue;
-    if (tile.columns < kFewColumns && !tiles.empty()) break;
-    const int64_t all = ceil_div(p.channels, tile.columns);
-    const auto fits = [&](int64_t groups) {
-      tile.groups = groups;
-      return tile.work_bytes() <= d.work_bytes();
-    };
-    int64_t least = ceil_div(all, d.veus());  // groups that let all rTasks run at once; fewer only where no more fit
-    while (least > 1 && !fits(least)) --least;
-    for (int64_t groups = least; groups < least + kMoreGroups && fits(groups) && (groups == 1 || groups <= all); ++groups) {
-      if (known.insert(tile.rtask_columns()).second) tiles.push_back(tile);
-    }
-  }
+  if (tile.narrow) tile.cell = cell_of(request.graph, {p.weights, p.k(), p.channels, p.weight_stride_channel, p.weight_stride_n});
+  if (tile.cell != rk::kCellHalves) append_row_tiles(d, tile, tiles);
+  tile.cell = rk::kCellHalves;  // of few weights that are quantised, too: those of the first chunks are in registers when x comes
+  append_row_tiles(d, tile, tiles);
   return tiles;
 }
 
@@ -201,14 +209,11 @@ Cost row_cost(const Request& request, const RowTile& tile, double operand_bytes,
   const double turns = static_cast<double>(ceil_div(tile.packed_k(), kThreads * kFour) * kThreads * kFour);
   cost.flops = 2 * n * turns;
   cost.efficiency = d.cost("gemv.row_efficiency");
-  if (tile.cell != rk::kCellHalves) {
-    const int64_t pairs = ceil_div(tile.columns, 2 * kTileColumns), blocks = ceil_div(tile.packed_k(), kBlock * rk::kComputeWarps);
-    cost.efficiency = efficiency_of_cells(d, cost.flops, tile.groups * pairs * blocks);
-  }
   cost.activation_bytes = operand_bytes * k + out_bytes * n;
   const int64_t chunks = tile.groups * tile.pieces;
   cost.weight_bytes = static_cast<double>(chunks * tile.chunk_bytes());
   cost.latency_us = d.cost("gemv.row_us") + static_cast<double>(chunks) * d.cost("gemv.row_chunk_us");
+  if (tile.cell != rk::kCellHalves) cost.latency_us += d.cost("gemv.row_cells_us");
   if (normalize_of(request.rop)) cost.latency_us += d.cost("gemv.row_norm_us");
   if (const std::optional<StepsOfRows> of = steps_of_rows(request.rop); of && of->chain) cost.latency_us += d.cost("gemv.chain_us");
   cost.early_us = d.cost("gemv.row_early_us");

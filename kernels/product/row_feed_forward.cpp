@@ -388,11 +388,6 @@ Phase slices_phase(const Request& request, const RowFeed& f, int64_t of_rtask, i
   const auto k = static_cast<double>(f.gate.k), columns = static_cast<double>(of_rtask), z = static_cast<double>(f.pitch());
   cost.flops = 2 * columns * (f.factors() * k + z);
   cost.efficiency = d.cost("gemv.row_efficiency");
-  if (f.is_packed()) {
-    const int64_t first = ceil_div(slice.blocks() * slice.tiles(), rk::kComputeWarps),
-                  second = f.pitch() / rk::kRowFeedTurn * slice.steps();
-    cost.efficiency = efficiency_of_cells(d, cost.flops, first + (slice.is_second_packed() ? second : second / 2));
-  }
   cost.activation_bytes = k * static_cast<double>(bytes_of(x)) + z * 4;
   // Nothing interrupts the stream, so it comes at DRAM's pace. Other products wait for each other, which their bytes are charged for.
   cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask) * d.cost("row_feed_forward.stream_share");
