@@ -363,6 +363,27 @@ struct GemvRowHeld {
   Weights of[kCount];
 };
 
+// Takes the first chunks, and what lies behind the weights of a rTask's only one.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int INFO, class Held>
+RK_INLINE void gemv_row_hold(WeightPipe<Veu>& weights, Held& held, float (&own_info)[INFO], const GemvRowSpace& space) {
+  constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kChunk = CHUNK_K / kGemvBlockK, kFirst = kChunk < kAll ? kChunk : kAll;
+  const char* const stage = weights.acquire();
+  held.of[0].load(stage, kFirst);
+  const char* const info = stage + COLUMNS * CHUNK_K * 2;
+  if constexpr (ONE) {
+    load_info(info + min(static_cast<int>(threadIdx.x), COLUMNS - 1) * INFO * 4, own_info);
+  } else if constexpr (kFirst == kAll) {
+    space.template keep_info<COLUMNS * INFO>(0, info);
+  }
+  weights.release_after_loads();
+  if constexpr (Held::kCount > 1) {
+    const char* const second = weights.acquire();
+    held.of[1].load(second, gemv_row_second(kAll, kChunk));
+    if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * INFO>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
+    weights.release_after_loads();
+  }
+}
+
 // Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
 template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
 RK_INLINE void gemv_row_multiply_16bit(WeightPipe<Veu>& weights, GemvRowHeld<COLUMNS, MOST, ONE>& held, const float4 (&x)[HELD],
@@ -454,27 +475,11 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   auto polled = operands.poll(all);
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
-  [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
+  constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1;
   using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
   [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
-  if constexpr (kNarrow && !kIsPacked) {
-    const char* const stage = weights.acquire();
-    held.of[0].load(stage, kFirst);
-    const char* const info = stage + COLUMNS * CHUNK_K * 2;
-    if constexpr (ONE) {
-      load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
-    } else if constexpr (kFirst == kAll) {
-      space.template keep_info<COLUMNS * kInfo>(0, info);
-    }
-    weights.release_after_loads();
-    if constexpr (Held::kCount > 1) {
-      const char* const second = weights.acquire();
-      held.of[1].load(second, gemv_row_second(kAll, kChunk));
-      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
-      weights.release_after_loads();
-    }
-  }
+  if constexpr (kNarrow && !kIsPacked) gemv_row_hold<Veu, K, COLUMNS, CHUNK_K, ONE>(weights, held, own_info, space);
   [[maybe_unused]] float4 factors[FACTORS ? kHeld : 1];
   if constexpr (FACTORS) {
 #pragma unroll
@@ -502,7 +507,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   if constexpr (NORM == kGemvCentred) shift = gemv_row_shift<Veu, K, TURNS>(x);
 
   if constexpr (kIsPacked) {
-    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);
+    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // of x without the factors
     if constexpr (FACTORS) gemv_row_scale<TURNS>(x, factors);
     gemv_row_multiply_cells<Veu, K, COLUMNS, CHUNK_K, CELL, NORM, TURNS>(weights, x, chunks, space);
   } else if constexpr (kNarrow) {

@@ -118,6 +118,12 @@ def masked_step():
     return decoders.genai("llama")
 
 
+def dynamic_rows():
+    """Many rows, quantised by their own range."""
+    nodes = [m.node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "range"), m.node("MatMulInteger", ["q", "w", "z"], ["i"], "p"), m.node("Cast", ["i"], ["f"], "cast", to=TensorProto.FLOAT), m.node("Mul", ["f", "s"], ["y"], "scale")]
+    return m.model(nodes, [port("x", 2048, 512)], [port("y", 2048, 64)], [m.constant("w", np.arange(512 * 64).reshape(512, 64) % 255 - 127, np.int8)])
+
+
 # Where hand-overs are slow and the parts of a row's feed-forward part cost nothing, small networks have them, too.
 EAGER_ROWS = {"edge_us": 3, "costs": {"row_feed_forward": {"stream_share": 1e-6, "sum_us": 1e-6, "cells_us": 1e-6}}}
 ROWS = [
@@ -135,7 +141,7 @@ ROWS = [
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**EAGER_ROWS, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
-    (races.quantised_blocks, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
+    (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
 ]
 # What of template arguments is as good as a body of its own.
 FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge")
