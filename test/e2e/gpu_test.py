@@ -17,6 +17,7 @@ import loops_test
 import models as m
 import models_test
 import quantised_models as quantised
+import races_test
 import recurrent_test
 import transformers_test
 
@@ -71,10 +72,10 @@ TESTS += [quantised_test("excited", way, "fp16") for way in ("qdq s8 s8 channel"
 
 
 def few_bits_test(precision, bits, hidden, layers, rkernels, **form):
-    """A token's products by weights of few bits."""
+    """A token's products by weights of few bits, small ones, too."""
     def test(tamp):
         (tamp.folder / "net.onnx").write_bytes(quantised.in_few_bits(transformers_test.one_token(hidden, layers), bits, **form).SerializeToString())
-        done = tamp("run", "net.onnx", "--device", "cuda", "--precision", precision, "--check", "--repeat", 50, "--keep", "kept")
+        done = tamp("run", "net.onnx", "--device", "cuda", "--vdevice", races_test.slow_memory(tamp), "--precision", precision, "--check", "--repeat", 50, "--keep", "kept")
         assert "of 50 runs, all bitwise equal" in done.stdout, done.stdout
         names = " ".join(rop["rkernel"] for rop in json.loads((tamp.folder / "kept" / "net.rprogram.json").read_text())["rops"])
         assert all(name in names for name in rkernels), names

@@ -126,6 +126,8 @@ def dynamic_rows():
 
 # Where hand-overs are slow and the parts of a row's feed-forward part cost nothing, small networks have them, too.
 EAGER_ROWS = {"edge_us": 3, "costs": {"row_feed_forward": {"stream_share": 1e-6, "sum_us": 1e-6, "cells_us": 1e-6}}}
+# The same where few bits are worth it in small networks.
+SLOW_MEMORY = {**EAGER_ROWS, "l2_bytes": 1, "dram_gb_per_s": 10}
 ROWS = [
     (races.element_types, "fp32", None), (races.order, "fp32", None), (races.pixels, "fp32", None), (races.bounded, "fp32", None), (races.gated, "fp16", None),
     (races.biased, "fp32", None), (nets.reductions, "fp32", None), (nets.excited, "fp16", None), (nets.summed, "fp16", None), (nets.pooled, "tf32", None), (nets.attention, "fp32", None),
@@ -140,7 +142,7 @@ ROWS = [
     (lambda: attended(70), "fp16", 4), (lambda: transformers.shifted_windows(1, 14, 3, 64, 2, merges=True), "fp32", None), (long_products, "fp16", None), (elements, "fp32", None),
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
-    *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**EAGER_ROWS, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
+    *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
 ]
 # What of template arguments is as good as a body of its own.

@@ -46,6 +46,11 @@ def eager_rows(tamp, **fields):
     return path
 
 
+def slow_memory(tamp, **fields):
+    """The same where reading weights takes so long that few bits are worth it in small networks, too."""
+    return eager_rows(tamp, l2_bytes=1, dram_gb_per_s=10, **fields)
+
+
 # --- networks ----------------------------------------------------------------------------------------------------------
 
 def separable_behind_stem():
@@ -279,8 +284,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow_row_feed_forward", lambda: transformers.one_token(128, 1), ["--vdevice", eager_rows, "--precision", "fp16"], "row_feed_forward"),
     ("dynamic", lambda: quantised_models.quantised(*quantised_models.classifier(), "dynamic s8"), ["--vdevice", "h200", "--precision", "fp16"], "quantise"),
     ("quantised_transformer", lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 channel"), ["--vdevice", "h200", "--precision", "fp16"], "softmax normalize<quantised"),
-    ("row_of_4_bits", lambda: quantised_models.in_few_bits(transformers.one_token(), 4), ["--vdevice", "h200", "--precision", "fp16"], "gemv_row_4bit attention_step"),
-    ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", lambda tamp: eager_rows(tamp, sms=12, sms_in_clusters=12), "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
+    ("row_of_4_bits", lambda: quantised_models.in_few_bits(transformers.one_token(), 4), ["--vdevice", slow_memory, "--precision", "fp16"], "gemv_row_4bit attention_step"),
+    ("row_feed_forward_of_8_bits", lambda: quantised_models.in_few_bits(transformers.one_token(128, 1), 8, 64, zeros=True), ["--vdevice", lambda tamp: slow_memory(tamp, sms=12, sms_in_clusters=12), "--precision", "fp16"], "row_feed_forward_8bit gemv_row_8bit"),
     ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
