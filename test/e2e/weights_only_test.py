@@ -14,6 +14,9 @@ from onnxruntime import quantization
 
 import harness
 import models as m
+import quantised_models
+import races_test
+import transformers_test
 
 MICROSOFT = "com.microsoft"
 
@@ -364,6 +367,18 @@ def test_weights_beyond_the_folding_limit(tamp):
     a = net.input("a", net.random([1, 256], -4, 5, np.float32))
     add_n_bits(net, a, 256, 98304, 4, 32, zeros="packed", numpy=True)
     net.check(tamp)
+
+
+def test_rows_of_few_bits(tamp):
+    """A token's products keep their weights in few bits, and the answers are those of tamp's reference."""
+    vdevice = races_test.slow_memory(tamp, sms=12, sms_in_clusters=12)
+    for bits, zeros, precision in ((4, False, "fp16"), (8, True, "tf32"), (4, True, "bf16")):
+        made = quantised_models.in_few_bits(transformers_test.one_token(), bits, zeros=zeros)
+        (tamp.folder / "row.onnx").write_bytes(made.SerializeToString())
+        out = tamp("run", "row.onnx", "--device", "cpu", "--vdevice", vdevice, "--precision", precision, "--check", "--keep", f"kept{bits}{zeros}").stdout
+        assert "good" in out, out
+        names = " ".join(rop["rkernel"] for rop in json.loads((tamp.folder / f"kept{bits}{zeros}" / "row.rprogram.json").read_text())["rops"])
+        assert f"gemv_row_{bits}bit" in names and f"row_feed_forward_{bits}bit" in names, names
 
 
 if __name__ == "__main__":
