@@ -14,23 +14,23 @@
 //       28  the network: its rOperators in order; the line of their arguments
 //       37  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       74  vocabulary: declarations of the library that the tables need
-//      281  addresses: a base and a byte from there
-//      289  rOperators: what each body is told
-//      319  records: one row per phase of a rOperator
-//      336  events: signals that make up one epoch
-//      346  lanes: what each vEU runs, row by row
-//      375  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
-//      406  the kernel
-//      429  device code, as it stands in tamp's kernels/
-//     3913  host runtime, as it stands in tamp's runtime_stub/host/
-//     4893  host
+//      284  addresses: a base and a byte from there
+//      292  rOperators: what each body is told
+//      322  records: one row per phase of a rOperator
+//      339  events: signals that make up one epoch
+//      349  lanes: what each vEU runs, row by row
+//      378  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
+//      410  the kernel
+//      433  device code, as it stands in tamp's kernels/
+//     4218  host runtime, as it stands in tamp's runtime_stub/host/
+//     5198  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 295)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 298)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 308)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 311)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -209,6 +209,8 @@ inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutW
 enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
 // gemv_row: whether the residual is added, and whether before the activation or after it.
 enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };
+// How weights of 16 bits, or quantised ones of 8 and 4, lie in a cell of the ring, 8 columns by 32 k (gemv_cell.cuh); its bytes.
+enum GemvCell : int { kCellHalves, kCellBytes, kCellNibbles, kCellBytesFrom, kCellNibblesFrom };
 // <<< kernels/product/numbers.cuh
 // >>> kernels/vdevice/epilogue.cuh
 // ScaledSum of compiler/ir/graph.h. Only bodies that say so have it: finish and finish4 do not look at it, since all bodies pay for what
@@ -268,6 +270,7 @@ struct GemvOfRowsArgs {
   int32_t in_steps[kGemvOperands];             // of k
   float constants[kStaticConstants];
   float inverse_k, epsilon;
+  TensorRef factors{};  // of gemv_row.cuh with FACTORS: what x is multiplied by behind the normalisation
 };
 struct GemvNoSteps;
 // <<< kernels/product/gemv_of_rows.cuh
@@ -392,15 +395,16 @@ struct Veu {
 // They are templates of rk, further below, and found there because the task is of rk.
 template <class Task>
 RK_INLINE void gemv_row_0(const Task& task) {
-  gemv_row<Veu, /*K=*/784, /*COLUMNS=*/8, /*CHUNK_K=*/800, /*ONE=*/true, /*ACTIVATION=*/rk::kRelu,
-      /*RESIDUAL=*/rk::kGemvNoResidual, /*Out=*/float, /*Value=*/float, /*NARROW_IN=*/0, /*INPUTS=*/1, /*SCALARS=*/0,
-      /*NORM=*/rk::kGemvAsIs, /*TURNS=*/1, /*WORDS=*/rk::kGemvOutWords, /*Steps=*/rk::GemvNoSteps>(task);
+  gemv_row<Veu, /*K=*/784, /*COLUMNS=*/8, /*CHUNK_K=*/800, /*ONE=*/true, /*CELL=*/rk::kCellHalves, /*FACTORS=*/false,
+      /*ACTIVATION=*/rk::kRelu, /*RESIDUAL=*/rk::kGemvNoResidual, /*Out=*/float, /*Value=*/float, /*NARROW_IN=*/0,
+      /*INPUTS=*/1, /*SCALARS=*/0, /*NORM=*/rk::kGemvAsIs, /*TURNS=*/1, /*WORDS=*/rk::kGemvOutWords,
+      /*Steps=*/rk::GemvNoSteps>(task);
 }
 template <class Task>
 RK_INLINE void gemv_row_1(const Task& task) {
-  gemv_row<Veu, /*K=*/256, /*COLUMNS=*/8, /*CHUNK_K=*/256, /*ONE=*/true, /*ACTIVATION=*/rk::kNone,
-      /*RESIDUAL=*/rk::kGemvNoResidual, /*Out=*/float, /*Value=*/float, /*NARROW_IN=*/0, /*INPUTS=*/1, /*SCALARS=*/0,
-      /*NORM=*/rk::kGemvAsIs, /*TURNS=*/1, /*WORDS=*/1, /*Steps=*/rk::GemvNoSteps>(task);
+  gemv_row<Veu, /*K=*/256, /*COLUMNS=*/8, /*CHUNK_K=*/256, /*ONE=*/true, /*CELL=*/rk::kCellHalves, /*FACTORS=*/false,
+      /*ACTIVATION=*/rk::kNone, /*RESIDUAL=*/rk::kGemvNoResidual, /*Out=*/float, /*Value=*/float, /*NARROW_IN=*/0,
+      /*INPUTS=*/1, /*SCALARS=*/0, /*NORM=*/rk::kGemvAsIs, /*TURNS=*/1, /*WORDS=*/1, /*Steps=*/rk::GemvNoSteps>(task);
 }
 
 // --- the kernel ----------------------------------------------------------------------------------------------------
@@ -1507,7 +1511,19 @@ inline constexpr int kGemvRowTurns = 5, kGemvRowFewTurns = 3, kGemvRowSums = 4;
 // 16 bytes of weights that a thread has in registers before its x comes, at most; and how many 32 k of `all` the second chunk has, of
 // `most`: of the same columns, or of the next ones where the first chunk has all k.
 inline constexpr int kGemvRowHeld = 24;
+inline constexpr int kGemvCellColumns = 8;
+RK_NUMBER int gemv_cell_bytes(int cell) {
+  if (cell == kCellHalves) return kWarp * 16;
+  const bool is_bytes = cell == kCellBytes || cell == kCellBytesFrom;
+  return kWarp * (is_bytes ? 8 : 4) + kGemvCellColumns * (cell == kCellBytesFrom || cell == kCellNibblesFrom ? 4 : 2);
+}
+// 16 bytes of shared memory that x takes as an operand, of so many 32 k: its numbers, and of quantised weights what sums begin with.
+RK_NUMBER int gemv_row_operand(int cell, int blocks) { return blocks * 8 + (cell == kCellHalves ? 0 : (blocks + 1) / 2); }
 RK_NUMBER int gemv_row_second(int all, int most) { return most >= all ? all : all - most < most ? all - most : most; }
+// The bytes of a chunk's weights in 16 bits or less: COLUMNS columns of chunk_k.
+RK_NUMBER int gemv_row_weight_bytes(int cell, int columns, int chunk_k) {
+  return columns / kGemvCellColumns * (chunk_k / kGemvBlockK) * gemv_cell_bytes(cell);
+}
 constexpr int gemv_row_stats_floats() { return 4 * kComputeWarps; }
 constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? kGemvRowSums + kComputeWarps : 2; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
@@ -1517,47 +1533,6 @@ constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pi
 
 }  // namespace rk
 // <<< kernels/product/numbers.cuh
-
-// >>> kernels/vdevice/fast_math.cuh
-// The GPU's own approximations, each wrong by a few units in the last place, for code whose latency counts.
-
-namespace rk {
-
-inline constexpr float kLog2E = 1.44269504f;
-
-RK_INLINE float exp2_fast(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
-
-RK_INLINE float reciprocal_fast(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return 1.0f / x;
-#endif
-}
-
-// Wrong by up to 5e-4: for results that are rounded to 16 bits.
-RK_INLINE float tanh_coarse(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return tanhf(x);
-#endif
-}
-
-}  // namespace rk
-// <<< kernels/vdevice/fast_math.cuh
 
 // >>> kernels/vdevice/half.cuh
 // Pairs of 16-bit floating-point numbers (fp16, bf16) in one 32-bit word, to and from two floats. The first number is in the lower half.
@@ -1635,6 +1610,349 @@ RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_floa
 
 }  // namespace rk
 // <<< kernels/vdevice/half.cuh
+
+// >>> kernels/vdevice/mma.cuh
+// Tensor-core products of one warp, and the loads that feed them.
+//
+// mma_tf32: D[16][8] += A[16][8] * B[8][8]. With g = lane / 4 and t = lane % 4, a lane holds
+//   a[0] = A[g][t]  a[1] = A[g+8][t]  a[2] = A[g][t+4]  a[3] = A[g+8][t+4]
+//   b[0] = B[t][g]  b[1] = B[t+4][g]
+//   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
+// (PTX ISA, mma.m16n8k8 for .tf32). Example: lane 13 has g = 3 and t = 1, so a = A[3][1], A[11][1], A[3][5], A[11][5],
+// b = B[1][3], B[5][3] and d = D[3][2], D[3][3], D[11][2], D[11][3].
+//
+// The GPU reads the upper 19 bits of an operand and ignores the lower 13. That would make numbers too small on average. So to_tf32 first
+// adds x * kTf32Share, a part of half a unit of the last place that is kept. Then what is added and what is cut off cancel on average;
+// a number that is tf32 already stays the same; the error is below 0.7 of a last place (rounding to nearest: 0.5). It is one
+// multiply-add, which keeps NaN. (cvt.rna.tf32 is two dependent instructions on sm_90. Adding 0x1000 to the bits of x would turn the
+// GPU's own NaN, 0x7fffffff, into a zero.)
+
+namespace rk {
+
+RK_INLINE uint32_t bits_of(float x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::bits_of(x);
+#else
+  return __float_as_uint(x);
+#endif
+}
+RK_INLINE float float_of(uint32_t x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::float_of(x);
+#else
+  return __uint_as_float(x);
+#endif
+}
+
+RK_INLINE uint32_t to_tf32(float x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::bits_of(fmaf(x, kTf32Share, x)) & 0xffffe000u;
+#else
+  return __float_as_uint(fmaf(x, kTf32Share, x));
+#endif
+}
+
+RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::mma_tf32(d, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(__CUDA_ARCH__)
+  __trap();  // the vDevice has no tf32; the compiler never chooses such a body for it
+#endif
+}
+
+// mma_f16, mma_bf16: D[16][8] += A[16][16] * B[16][8], two 16-bit values a word, the one at the smaller k in the lower half. A lane holds
+//   a[0] = A[g][2t, 2t+1]  a[1] = A[g+8][2t, 2t+1]  a[2] = A[g][2t+8, 2t+9]  a[3] = A[g+8][2t+8, 2t+9]
+//   b[0] = B[2t, 2t+1][g]  b[1] = B[2t+8, 2t+9][g]
+// and d as above. (PTX ISA, mma.m16n8k16.) Example: a[2] of lane 13 (g = 3, t = 1) is A[3][10] in the lower half, A[3][11] in the upper.
+RK_INLINE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::mma_f16(d, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(__CUDA_ARCH__)
+  __trap();  // as for tf32
+#endif
+}
+RK_INLINE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::mma_bf16(d, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(__CUDA_ARCH__)
+  __trap();
+#endif
+}
+
+// Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8;
+// afterwards r[i] of lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32
+// when the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
+// Example: lane 13 gives the address of row 5 of matrix 1 and gets word 1 of row 3 of each matrix: A[3][1], A[11][1], A[3][5], A[11][5].
+RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::ldmatrix4(r, static_cast<const char*>(base) + offset);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
+               : "memory");
+#endif
+}
+
+// The same matrices, of 16-bit values, turned round: afterwards the lower half of r[i] of lane l holds column l / 4 of row l % 4 * 2 of
+// matrix i, the upper half that of the next row. With rows of B (k) as rows of memory, this is operand B of mma_f16 and mma_bf16.
+// Example: lane 13 gets column 3 of rows 2 and 3 of each matrix: B[2][3], B[3][3] and, if matrix 1 is k 8 to 15, B[10][3], B[11][3].
+RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::ldmatrix4_turned(r, static_cast<const char*>(base) + offset);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
+               : "memory");
+#endif
+}
+
+}  // namespace rk
+// <<< kernels/vdevice/mma.cuh
+
+// >>> kernels/product/gemv_cell.cuh
+// Quantised weights in the ring of gemv_row.cuh and row_feed_forward.cuh, and their products by one row x on tensor cores.
+//
+// A weight is step * (low + u), u a whole number of 8 or 4 bits, with one step and low for each 32 k of a column. A cell is 8 columns by
+// 32 k: first the u of all lanes, of which lane 4 n + t has those of column n and k 8 t to 8 t + 7, in 8 or 4 bytes; then for each column
+// its step in fp16. With kCellBytesFrom and kCellNibblesFrom -low follows each step, else low is -128 or -8. The u lie so that a mask makes
+// a pair of k neighbours of a word or of the word turned by eight bits: of four bits pairs (0, 4), (1, 5), (2, 6) and (3, 7), of bytes (0,
+// 2) and (1, 3), all of them two bits further up. Two cells of the same 32 k are interleaved, so that a lane reads both at once: its u of
+// one and of the other, a column's step in one and in the other.
+//
+// The bits 0x5c00 | u << 2 are 256 + u as fp16, and 0x4c00 | u << 6 are 16 + u. That is what tensor cores multiply: operand A are two
+// cells, 16 columns, operand B is x, as two fp16 numbers whose sum it is (gemv_row.cuh), in its columns 0 and 1. What the 256 and 16 make
+// of x is known before any weight is, for each 32 k: their `base`, with which the sum begins. So eight weights take four masks, and the
+// step is multiplied into the sum of 32 k, in fp32. The base costs digits: sums are as exact as those of fp32 less five bits. Of an
+// infinite x, all sums are no numbers.
+//
+// Example: u = 5 with step 0.25 and low -8 is -0.75. Lane 13 of a cell of nibbles reads word 13, and the step at byte 128 + 2 * 3; of
+// two cells words 26 and 27, and the steps at bytes 256 + 4 * 3. Of 32 k whose x are 1, base is -(264 * 16 + 24 * 16): 256 + 8 for every
+// other pair, 16 + 8 for the others.
+
+namespace rk {
+
+template <int CELL>
+struct GemvCellForm {
+  static_assert(CELL != kCellHalves);
+  static constexpr bool kIsBytes = CELL == kCellBytes || CELL == kCellBytesFrom;
+  static constexpr bool kHasLow = CELL == kCellBytesFrom || CELL == kCellNibblesFrom;
+  static constexpr int kBytes = gemv_cell_bytes(CELL);
+  // What is taken from a sum for each x of pairs 0 and 2, and of pairs 1 and 3.
+  static constexpr float kLow = kHasLow ? 0.0f : kIsBytes ? 128.0f : 8.0f;
+  static constexpr float kFirst = 256.0f + kLow, kSecond = (kIsBytes ? 256.0f : 16.0f) + kLow;
+};
+
+// The power of two that brings the largest of some magnitudes, as bits, to 2^14..2^15, and its inverse.
+struct HalfScale {
+  float scale, inverse;
+  bool is_infinite;
+
+  RK_INLINE explicit HalfScale(uint32_t largest) {
+    const uint32_t exponent = largest >> 23;
+    is_infinite = exponent == 0xffu;
+    const uint32_t up = min(2 * 127 + 14 - exponent, 240u);  // so that its inverse is no subnormal number
+    scale = __uint_as_float(up << 23), inverse = __uint_as_float((2 * 127 - up) << 23);
+  }
+  // Two values in fp16, and what these leave of them.
+  RK_INLINE uint2 split(float first, float second) const {
+    const float a = first * scale, b = second * scale;
+    const uint32_t high = halves_of(a, b);
+    const float2 v = floats_of_halves(high);
+    return {high, is_infinite ? 0u : halves_of(a - v.x, b - v.y)};  // infinity less infinity
+  }
+};
+
+RK_INLINE uint32_t magnitude_of(float x) { return __float_as_uint(fabsf(x)); }
+RK_INLINE uint32_t magnitude_of4(const float4& v) {
+  return max(max(magnitude_of(v.x), magnitude_of(v.y)), max(magnitude_of(v.z), magnitude_of(v.w)));
+}
+
+// x as operand B: for each 32 k two times four lanes' pairs, the fp16 numbers and what these leave of x, and what sums begin with: base,
+// and with a low of its own the sum of x.
+struct GemvCellRow {
+  uint4* pairs;   // 8 for each 32 k
+  float2* bases;  // behind them
+
+  RK_INLINE GemvCellRow(uint4* space, int blocks) : pairs(space), bases(reinterpret_cast<float2*>(space + blocks * 8)) {}
+
+  // Leaves k 4 `four` to 4 four + 3. By eight lanes for each 32 k; those who are not `there` leave nothing.
+  template <int CELL>
+  RK_INLINE void leave(const HalfScale& scale, const float4& v, int four, bool is_there) const {
+    using Form = GemvCellForm<CELL>;
+    const uint2 first = scale.split(v.x, v.y), second = scale.split(v.z, v.w);
+    const float2 a = floats_of_halves(first.x), b = floats_of_halves(first.y), c = floats_of_halves(second.x),
+                 d = floats_of_halves(second.y);
+    const float ab = (a.x + b.x) + (a.y + b.y), cd = (c.x + d.x) + (c.y + d.y);
+    float2 made = {-(ab * Form::kFirst + cd * Form::kSecond), ab + cd};
+RK_PRAGMA(unroll)
+    for (int step = 4; step > 0; step /= 2) {
+      made.x += __shfl_xor_sync(kFullMask, made.x, step);
+      if constexpr (Form::kHasLow) made.y += __shfl_xor_sync(kFullMask, made.y, step);
+    }
+    if (!is_there) return;
+    uint2* const to = reinterpret_cast<uint2*>(pairs) + four / 8 * 16 + four % 8;
+    to[0] = uint2{first.x, second.x};
+    to[8] = uint2{first.y, second.y};
+    if (four % 8 == 0) bases[four / 8] = made;
+  }
+};
+
+// bits & mask | magic, one instruction: an instruction has one constant at most, so the second one has to be in a register.
+RK_INLINE uint32_t masked_pair(uint32_t bits, uint32_t mask, uint32_t magic) {
+#if defined(__CUDA_ARCH__)
+  uint32_t made;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(made) : "r"(bits), "r"(mask), "r"(magic));
+  return made;
+#else
+  return (bits & mask) | magic;
+#endif
+}
+
+// A lane's part of a cell.
+template <int CELL>
+struct GemvCellWeights {
+  using Form = GemvCellForm<CELL>;
+  uint32_t pairs[4];
+  float step, low;  // low: what is taken from each u, where it is not the same for all
+
+  RK_INLINE void take(uint32_t first, [[maybe_unused]] uint32_t second) {
+    const uint32_t turned = first >> 8 | first << 24;
+    if constexpr (Form::kIsBytes) {
+      pairs[0] = masked_pair(first, 0x03fc03fcu, 0x5c005c00u), pairs[1] = masked_pair(turned, 0x03fc03fcu, 0x5c005c00u);
+      pairs[2] = masked_pair(second, 0x03fc03fcu, 0x5c005c00u);
+      pairs[3] = masked_pair(second >> 8 | second << 24, 0x03fc03fcu, 0x5c005c00u);
+    } else {
+      pairs[0] = masked_pair(first, 0x003c003cu, 0x5c005c00u), pairs[1] = masked_pair(first, 0x03c003c0u, 0x4c004c00u);
+      pairs[2] = masked_pair(turned, 0x003c003cu, 0x5c005c00u), pairs[3] = masked_pair(turned, 0x03c003c0u, 0x4c004c00u);
+    }
+  }
+  RK_INLINE void clear() {
+    pairs[0] = pairs[1] = pairs[2] = pairs[3] = 0u;
+    step = low = 0.0f;
+  }
+  // Adds what a sum of 32 k is.
+  RK_INLINE void add(float whole, [[maybe_unused]] float sum_of_x, float& to) const {
+    if constexpr (Form::kHasLow) whole = fmaf(-low, sum_of_x, whole);
+    to = fmaf(step, whole, to);
+  }
+};
+
+// One cell, or with TWO a lane's parts of two that lie side by side: each access reads both.
+template <int CELL, bool TWO>
+struct GemvCells {
+  using Form = GemvCellForm<CELL>;
+  static constexpr int kBytes = (TWO ? 2 : 1) * Form::kBytes;
+  GemvCellWeights<CELL> first, second;
+
+  RK_INLINE void load(const char* from, int lane) {
+    const char* const steps = from + kWarp * (TWO ? 2 : 1) * (Form::kIsBytes ? 8 : 4);
+    if constexpr (TWO) {
+      if constexpr (Form::kIsBytes) {
+        const uint4 v = reinterpret_cast<const uint4*>(from)[lane];
+        first.take(v.x, v.y), second.take(v.z, v.w);
+      } else {
+        const uint2 v = reinterpret_cast<const uint2*>(from)[lane];
+        first.take(v.x, 0u), second.take(v.y, 0u);
+      }
+      if constexpr (Form::kHasLow) {
+        const uint2 v = reinterpret_cast<const uint2*>(steps)[lane / 4];
+        const float2 a = floats_of_halves(v.x), b = floats_of_halves(v.y);
+        first.step = a.x, first.low = a.y, second.step = b.x, second.low = b.y;
+      } else {
+        const float2 a = floats_of_halves(reinterpret_cast<const uint32_t*>(steps)[lane / 4]);
+        first.step = a.x, second.step = a.y;
+      }
+    } else {
+      if constexpr (Form::kIsBytes) {
+        const uint2 v = reinterpret_cast<const uint2*>(from)[lane];
+        first.take(v.x, v.y);
+      } else {
+        first.take(reinterpret_cast<const uint32_t*>(from)[lane], 0u);
+      }
+      if constexpr (Form::kHasLow) {
+        const float2 a = floats_of_halves(reinterpret_cast<const uint32_t*>(steps)[lane / 4]);
+        first.step = a.x, first.low = a.y;
+      } else {
+        first.step = floats_of_halves(reinterpret_cast<const uint16_t*>(steps)[lane / 4]).x;
+      }
+      second.clear();
+    }
+  }
+  // Adds x times the weights to sums[0] and sums[1]: in lanes 4 n the sums of column n of each cell. x: the pairs of this lane and the base
+  // of the cells' 32 k.
+  RK_INLINE void multiply(const uint4& x, const float2& base, float (&sums)[2]) const {
+    float made[4] = {base.x, 0.0f, base.x, 0.0f};
+    mma_f16(made, {first.pairs[0], second.pairs[0], first.pairs[1], second.pairs[1]}, {x.x, x.y});
+    mma_f16(made, {first.pairs[2], second.pairs[2], first.pairs[3], second.pairs[3]}, {x.z, x.w});
+    first.add(made[0] + made[1], base.y, sums[0]);
+    if constexpr (TWO) second.add(made[2] + made[3], base.y, sums[1]);
+  }
+};
+
+// This lane's x of 32 k.
+RK_INLINE uint4 pairs_of_lane(const GemvCellRow& row, int block) {
+  uint4 pairs = {0u, 0u, 0u, 0u};
+  if (lane_id() < 8) pairs = row.pairs[block * 8 + lane_id()];
+  return pairs;
+}
+
+}  // namespace rk
+// <<< kernels/product/gemv_cell.cuh
+
+// >>> kernels/vdevice/fast_math.cuh
+// The GPU's own approximations, each wrong by a few units in the last place, for code whose latency counts.
+
+namespace rk {
+
+inline constexpr float kLog2E = 1.44269504f;
+
+RK_INLINE float exp2_fast(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+RK_INLINE float reciprocal_fast(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+
+// Wrong by up to 5e-4: for results that are rounded to 16 bits.
+RK_INLINE float tanh_coarse(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return tanhf(x);
+#endif
+}
+
+}  // namespace rk
+// <<< kernels/vdevice/fast_math.cuh
 
 // >>> kernels/vdevice/epilogue.cuh
 // Activations, and the epilogue y = act(acc + bias + residual) or act(acc + bias) + residual (compiler/ir/graph.h).
@@ -2806,118 +3124,6 @@ RK_PRAGMA(unroll 1)
 }  // namespace rk
 // <<< kernels/product/gemv_of_rows.cuh
 
-// >>> kernels/vdevice/mma.cuh
-// Tensor-core products of one warp, and the loads that feed them.
-//
-// mma_tf32: D[16][8] += A[16][8] * B[8][8]. With g = lane / 4 and t = lane % 4, a lane holds
-//   a[0] = A[g][t]  a[1] = A[g+8][t]  a[2] = A[g][t+4]  a[3] = A[g+8][t+4]
-//   b[0] = B[t][g]  b[1] = B[t+4][g]
-//   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
-// (PTX ISA, mma.m16n8k8 for .tf32). Example: lane 13 has g = 3 and t = 1, so a = A[3][1], A[11][1], A[3][5], A[11][5],
-// b = B[1][3], B[5][3] and d = D[3][2], D[3][3], D[11][2], D[11][3].
-//
-// The GPU reads the upper 19 bits of an operand and ignores the lower 13. That would make numbers too small on average. So to_tf32 first
-// adds x * kTf32Share, a part of half a unit of the last place that is kept. Then what is added and what is cut off cancel on average;
-// a number that is tf32 already stays the same; the error is below 0.7 of a last place (rounding to nearest: 0.5). It is one
-// multiply-add, which keeps NaN. (cvt.rna.tf32 is two dependent instructions on sm_90. Adding 0x1000 to the bits of x would turn the
-// GPU's own NaN, 0x7fffffff, into a zero.)
-
-namespace rk {
-
-RK_INLINE uint32_t bits_of(float x) {
-#if defined(TAMP_CUDA_ON_CPU)
-  return cuda_on_cpu::bits_of(x);
-#else
-  return __float_as_uint(x);
-#endif
-}
-RK_INLINE float float_of(uint32_t x) {
-#if defined(TAMP_CUDA_ON_CPU)
-  return cuda_on_cpu::float_of(x);
-#else
-  return __uint_as_float(x);
-#endif
-}
-
-RK_INLINE uint32_t to_tf32(float x) {
-#if defined(TAMP_CUDA_ON_CPU)
-  return cuda_on_cpu::bits_of(fmaf(x, kTf32Share, x)) & 0xffffe000u;
-#else
-  return __float_as_uint(fmaf(x, kTf32Share, x));
-#endif
-}
-
-RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::mma_tf32(d, a, b);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#elif defined(__CUDA_ARCH__)
-  __trap();  // the vDevice has no tf32; the compiler never chooses such a body for it
-#endif
-}
-
-// mma_f16, mma_bf16: D[16][8] += A[16][16] * B[16][8], two 16-bit values a word, the one at the smaller k in the lower half. A lane holds
-//   a[0] = A[g][2t, 2t+1]  a[1] = A[g+8][2t, 2t+1]  a[2] = A[g][2t+8, 2t+9]  a[3] = A[g+8][2t+8, 2t+9]
-//   b[0] = B[2t, 2t+1][g]  b[1] = B[2t+8, 2t+9][g]
-// and d as above. (PTX ISA, mma.m16n8k16.) Example: a[2] of lane 13 (g = 3, t = 1) is A[3][10] in the lower half, A[3][11] in the upper.
-RK_INLINE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::mma_f16(d, a, b);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#elif defined(__CUDA_ARCH__)
-  __trap();  // as for tf32
-#endif
-}
-RK_INLINE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::mma_bf16(d, a, b);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#elif defined(__CUDA_ARCH__)
-  __trap();
-#endif
-}
-
-// Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8;
-// afterwards r[i] of lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32
-// when the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
-// Example: lane 13 gives the address of row 5 of matrix 1 and gets word 1 of row 3 of each matrix: A[3][1], A[11][1], A[3][5], A[11][5].
-RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::ldmatrix4(r, static_cast<const char*>(base) + offset);
-#elif defined(__CUDA_ARCH__)
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
-               : "memory");
-#endif
-}
-
-// The same matrices, of 16-bit values, turned round: afterwards the lower half of r[i] of lane l holds column l / 4 of row l % 4 * 2 of
-// matrix i, the upper half that of the next row. With rows of B (k) as rows of memory, this is operand B of mma_f16 and mma_bf16.
-// Example: lane 13 gets column 3 of rows 2 and 3 of each matrix: B[2][3], B[3][3] and, if matrix 1 is k 8 to 15, B[10][3], B[11][3].
-RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::ldmatrix4_turned(r, static_cast<const char*>(base) + offset);
-#elif defined(__CUDA_ARCH__)
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
-               : "memory");
-#endif
-}
-
-}  // namespace rk
-// <<< kernels/vdevice/mma.cuh
-
 // >>> kernels/product/gemv_row.cuh
 // The product of gemv_of_rows.cuh for one row of K values:
 //   out[n] = act(bias[n] + residual[n] + factor * sum over k of x[k] * weight[k][n])     x, factor as there
@@ -2939,6 +3145,10 @@ RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) 
 // weights for each warp (gemv_row_info). With kGemvCentred a warp subtracts its first x, not the mean of all, which nobody knows yet. What
 // that makes of the sum is corrected in the end: sum (x - mean) w = over all warps sum (x - first) w + (first - mean) sum w. It loses no
 // digits that matter: the deviation of n values is at least 1 / sqrt(n) of how far any of them is from their mean.
+//
+// Quantised weights lie in cells of 8 or 4 bits (CELL, gemv_cell.cuh), which lie as those of 16 bits do. They are read from the ring where
+// they are multiplied: a short loop, where registers would need long code. FACTORS: the normalisation's scale is not in the weights, whose
+// steps it would undo; a thread multiplies its x by it.
 //
 // GemvArgs: chunks counts the COLUMNS columns of a rTask; piece_k is K up to whole fours or 32; chunk_k, column_bytes and turns are not
 // used. ACTIVATION is the epilogue's, RESIDUAL a GemvResidual. The other template arguments are gemv_of_rows.cuh's.
@@ -3134,6 +3344,58 @@ RK_PRAGMA(unroll)
   }
 }
 
+// --- quantised weights ---------------------------------------------------------------------------------------------------
+
+// Multiplies the warp's x by `factors`.
+template <int TURNS, int HELD>
+RK_INLINE void gemv_row_scale(float4 (&x)[HELD], const float4 (&factors)[HELD]) {
+RK_PRAGMA(unroll)
+  for (int turn = 0; turn < TURNS; ++turn) {
+    const float4 &v = x[turn], &f = factors[turn];
+    x[turn] = float4{v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w};
+  }
+}
+
+// Leaves the warp's x as operands, and returns what the sums have to be multiplied by.
+template <class Veu, int K, int TURNS, int CELL, int HELD>
+RK_INLINE float gemv_row_operands(const float4 (&x)[HELD], const GemvCellRow& row) {
+  constexpr int kFours = (K + kGemvBlockK - 1) / kGemvBlockK * (kGemvBlockK / 4);
+  uint32_t largest = 0;
+RK_PRAGMA(unroll)
+  for (int turn = 0; turn < TURNS; ++turn) largest = max(largest, magnitude_of4(x[turn]));
+  const HalfScale scale(__reduce_max_sync(kFullMask, largest));
+RK_PRAGMA(unroll)
+  for (int turn = 0; turn < TURNS; ++turn) {
+    const int four = gemv_k<Veu>(turn) / 4;
+    row.template leave<CELL>(scale, x[turn], four, four < kFours);
+  }
+  __syncwarp();
+  return scale.inverse;
+}
+
+// Adds x times the weights of a chunk of `blocks` 32 k, the first of which is `first` of the row.
+template <int COLUMNS, int CELL>
+RK_INLINE void gemv_row_add_cells(const char* stage, const GemvCellRow& row, int first, int blocks, float (&sums)[(COLUMNS + 8) / 16][2]) {
+  constexpr int kTiles = COLUMNS / kGemvCellColumns, kBytes = gemv_cell_bytes(CELL);
+RK_PRAGMA(unroll 2)
+  for (int block = warp_id(); block < blocks; block += kComputeWarps) {
+    const char* const from = stage + block * kTiles * kBytes;
+    const uint4 x = pairs_of_lane(row, first + block);
+    const float2 base = row.bases[first + block];
+RK_PRAGMA(unroll)
+    for (int t = 0; t + 1 < kTiles; t += 2) {
+      GemvCells<CELL, true> cells;
+      cells.load(from + t * kBytes, lane_id());
+      cells.multiply(x, base, sums[t / 2]);
+    }
+    if constexpr (kTiles % 2 != 0) {
+      GemvCells<CELL, false> cell;
+      cell.load(from + (kTiles - 1) * kBytes, lane_id());
+      cell.multiply(x, base, sums[kTiles / 2]);
+    }
+  }
+}
+
 // --- weights of fp32 -------------------------------------------------------------------------------------------------------
 
 // The sum of x * weights of the thread's fours, for all columns of a chunk.
@@ -3188,6 +3450,32 @@ RK_PRAGMA(unroll)
   }
 };
 
+// Multiplies x by quantised weights, and leaves the sums of the warp.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, int CELL, int NORM, int TURNS, int HELD>
+RK_INLINE void gemv_row_multiply_cells(WeightPipe<Veu>& weights, const float4 (&x)[HELD], int chunks, const GemvRowSpace& space) {
+  constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kMost = CHUNK_K / kGemvBlockK, kPairs = (COLUMNS + 8) / 16;
+  const GemvCellRow row(space.halves, kAll);
+  const float factor = gemv_row_operands<Veu, K, TURNS, CELL>(x, row);
+RK_PRAGMA(unroll 1)
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    float sums[kPairs][2] = {};
+RK_PRAGMA(unroll 1)
+    for (int block = 0; block < kAll; block += kMost) {
+      const char* const stage = weights.acquire();
+      gemv_row_add_cells<COLUMNS, CELL>(stage, row, block, min(kMost, kAll - block), sums);
+      if (block + kMost >= kAll)
+        space.template keep_info<COLUMNS * GemvRowInfo<NORM>::kFloats>(chunk, stage + gemv_row_weight_bytes(CELL, COLUMNS, CHUNK_K));
+      weights.release();
+    }
+RK_PRAGMA(unroll)
+    for (int t = 0; t < COLUMNS / kGemvCellColumns; ++t) {
+      const int column = chunk * COLUMNS + t * kGemvCellColumns + lane_id() / 4;
+      if (lane_id() % 4 == 0) space.sums[column * kComputeWarps + warp_id()] = sums[t / 2][t % 2] * factor;
+    }
+    __syncwarp();
+  }
+}
+
 // The first chunks of a rTask in registers: one, or two where there are more. Who has them needs nothing of the ring when x comes, and the
 // ring goes on.
 template <int COLUMNS, int MOST, bool ONE>
@@ -3196,6 +3484,27 @@ struct GemvRowHeld {
   static constexpr int kCount = !ONE && 2 * Weights::kBlocks * Weights::kTiles <= kGemvRowHeld ? 2 : 1;
   Weights of[kCount];
 };
+
+// Takes the first chunks, and what lies behind the weights of a rTask's only one.
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int INFO, class Held>
+RK_INLINE void gemv_row_hold(WeightPipe<Veu>& weights, Held& held, float (&own_info)[INFO], const GemvRowSpace& space) {
+  constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK, kChunk = CHUNK_K / kGemvBlockK, kFirst = kChunk < kAll ? kChunk : kAll;
+  const char* const stage = weights.acquire();
+  held.of[0].load(stage, kFirst);
+  const char* const info = stage + COLUMNS * CHUNK_K * 2;
+  if constexpr (ONE) {
+    load_info(info + min(static_cast<int>(threadIdx.x), COLUMNS - 1) * INFO * 4, own_info);
+  } else if constexpr (kFirst == kAll) {
+    space.template keep_info<COLUMNS * INFO>(0, info);
+  }
+  weights.release_after_loads();
+  if constexpr (Held::kCount > 1) {
+    const char* const second = weights.acquire();
+    held.of[1].load(second, gemv_row_second(kAll, kChunk));
+    if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * INFO>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
+    weights.release_after_loads();
+  }
+}
 
 // Multiplies x by weights of 16 bits, the first of which are in `held`, and leaves the sums of the warp. EXACT: as for gemv_row_split.
 template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int NORM, int TURNS, bool EXACT, int MOST, int HELD>
@@ -3265,11 +3574,11 @@ RK_INLINE GemvOutput<Out> gemv_row_output(const Task<Veu>& task, const GemvArgs&
   return own;
 }
 
-template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int ACTIVATION, int RESIDUAL, class Out, class Value, uint32_t NARROW_IN,
-          int INPUTS, uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
+template <class Veu, int K, int COLUMNS, int CHUNK_K, bool ONE, int CELL, bool FACTORS, int ACTIVATION, int RESIDUAL, class Out,
+          class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
 RK_BODY void gemv_row(const Task<Veu>& caller) {
   using Fours = GemvFours<1, TURNS>;
-  constexpr bool kNarrow = CHUNK_K > 0, kPlain = RESIDUAL == kGemvNoResidual, kWhole = SCALARS == 0;
+  constexpr bool kNarrow = CHUNK_K > 0, kIsPacked = CELL != kCellHalves, kPlain = RESIDUAL == kGemvNoResidual, kWhole = SCALARS == 0;
   static_assert(COLUMNS <= kWarp && COLUMNS % (kNarrow ? 8 : 1) == 0 && Veu::kComputeThreads == kComputeWarps * kWarp);
   constexpr int kInfo = GemvRowInfo<NORM>::kFloats, kTurns = Fours::kTurns, kHeld = (TURNS + kTurns - 1) / kTurns * kTurns;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
@@ -3278,7 +3587,7 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   constexpr int kAll = (K + kGemvBlockK - 1) / kGemvBlockK;  // 32 k each
   const int chunks = ONE ? 1 : args.chunks, columns = chunks * COLUMNS;
   const int thread = static_cast<int>(threadIdx.x), first = static_cast<int>(task.index) * columns;
-  const GemvRowSpace space(task.template work_as<uint4>(), kNarrow ? kAll * (kGemvBlockK / 4) : 0, columns);
+  const GemvRowSpace space(task.template work_as<uint4>(), kNarrow ? gemv_row_operand(CELL, kAll) : 0, columns);
   GemvOutput<Out> own = gemv_row_output<Out, RESIDUAL>(task, args, thread < columns ? first + thread : args.channels);
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, 1, TURNS> operands(task, all);
   constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
@@ -3288,25 +3597,17 @@ RK_BODY void gemv_row(const Task<Veu>& caller) {
   auto polled = operands.poll(all);
   WeightPipe<Veu> weights = task.weights;
   weights.stages = as_shared(weights.stages);  // once: said of two chunks, nvcc 13.0 left out all that followed the second one
-  [[maybe_unused]] constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1, kFirst = kChunk < kAll ? kChunk : kAll;
+  constexpr int kChunk = kNarrow ? CHUNK_K / kGemvBlockK : 1;
   using Held = GemvRowHeld<kNarrow ? COLUMNS : 8, kChunk, ONE>;
   [[maybe_unused]] Held held;
   [[maybe_unused]] float own_info[kInfo];  // of the thread's column, of a rTask of one chunk
-  if constexpr (kNarrow) {
-    const char* const stage = weights.acquire();
-    held.of[0].load(stage, kFirst);
-    const char* const info = stage + COLUMNS * CHUNK_K * 2;
-    if constexpr (ONE) {
-      load_info(info + min(thread, COLUMNS - 1) * kInfo * 4, own_info);
-    } else if constexpr (kFirst == kAll) {
-      space.template keep_info<COLUMNS * kInfo>(0, info);
-    }
-    weights.release_after_loads();
-    if constexpr (Held::kCount > 1) {
-      const char* const second = weights.acquire();
-      held.of[1].load(second, gemv_row_second(kAll, kChunk));
-      if constexpr (2 * kChunk >= kAll) space.template keep_info<COLUMNS * kInfo>(kFirst == kAll ? 1 : 0, second + COLUMNS * CHUNK_K * 2);
-      weights.release_after_loads();
+  if constexpr (kNarrow && !kIsPacked) gemv_row_hold<Veu, K, COLUMNS, CHUNK_K, ONE>(weights, held, own_info, space);
+  [[maybe_unused]] float4 factors[FACTORS ? kHeld : 1];
+  if constexpr (FACTORS) {
+RK_PRAGMA(unroll)
+    for (int turn = 0; turn < TURNS; ++turn) {
+      const int k = gemv_k<Veu>(turn);
+      factors[turn] = load_weight4(task.address(all.factors) + (k < kAll * kGemvBlockK ? k : 0));  // they have zeros up to whole 32 k
     }
   }
   if (kWaited) task.await_inputs();
@@ -3327,7 +3628,11 @@ RK_PRAGMA(unroll)
   [[maybe_unused]] float shift = 0.0f;
   if constexpr (NORM == kGemvCentred) shift = gemv_row_shift<Veu, K, TURNS>(x);
 
-  if constexpr (kNarrow) {
+  if constexpr (kIsPacked) {
+    if constexpr (NORM != kGemvAsIs) gemv_row_stats<NORM, TURNS>(x, shift, gemv_row_count<K>(), space.stats);  // of x without the factors
+    if constexpr (FACTORS) gemv_row_scale<TURNS>(x, factors);
+    gemv_row_multiply_cells<Veu, K, COLUMNS, CHUNK_K, CELL, NORM, TURNS>(weights, x, chunks, space);
+  } else if constexpr (kNarrow) {
     // What f(in0, ..) makes of fp16 numbers is in0 itself, or none.
     constexpr bool kExact = std::is_same_v<Value, Half> && NARROW_IN == 1 && Steps::kNone && NORM == kGemvAsIs;
     gemv_row_multiply_16bit<Veu, K, COLUMNS, CHUNK_K, ONE, NORM, TURNS, kExact>(weights, held, x, shift, chunks, space);
@@ -4902,7 +5207,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xd728b6d6993025e3ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x356ff473d24087e9ull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");
