@@ -20,7 +20,6 @@ namespace {
 
 constexpr float kRounding = 0x1p-11F;  // of a number to fp16, as a part of it
 constexpr int kLaneWeights = 8;
-constexpr int64_t kUsualBlock = 32;               // the shortest of most models
 constexpr size_t kVector = 8, kMostValues = 256;  // numbers that loops take together; of a block
 
 // To the nearest whole number, of values up to 2^22. Without a call: vectors can be made of it.
