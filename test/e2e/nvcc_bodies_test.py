@@ -158,7 +158,7 @@ def compiled(tamp, number, arch, execution):
     if other:
         own = json.loads((harness.ROOT / f"compiler/ir/vdevices/{device}.json").read_text())
         if isinstance(other, dict):
-            own.update(other, costs={**own.get("costs", {}), **other["costs"]})
+            own.update({field: value for field, value in other.items() if field in own}, costs={**own.get("costs", {}), **other["costs"]})
         else:
             own.update(sms=other, **({"sms_in_clusters": other} if "sms_in_clusters" in own else {}))
         device = f"{device}_row{number}.json"
