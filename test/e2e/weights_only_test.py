@@ -381,5 +381,13 @@ def test_rows_of_few_bits(tamp):
         assert f"gemv_row_{bits}bit" in names and f"row_feed_forward_{bits}bit" in names, names
 
 
+def test_large_weights_stay_in_few_bits(tamp):
+    """More than a MiB as floats, so that their bytes are made where they are read, and are looked at only because the model has numbers of few bits."""
+    (tamp.folder / "row.onnx").write_bytes(quantised_models.in_few_bits(transformers_test.one_token(768, 1), 4).SerializeToString())
+    tamp("compile", "row.onnx", "-q", "-o", "row", "--vdevice", races_test.slow_memory(tamp), "--precision", "fp16")
+    names = [rop["rkernel"] for rop in json.loads((tamp.folder / "row" / "row.rprogram.json").read_text())["rops"]]
+    assert sum(name.startswith("gemv_row_4bit") for name in names) >= 3, names  # queries, keys and values
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))
