@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # precompile_stand_in.sh FOLDER: makes FOLDER/g++, which compiles as g++ does but reads the stand-in for CUDA and the standard headers that it and
 # the generated sources include from precompiled headers, in which the longer functions of the stand-in are but declared: programs get them from one
-# object, optimised (test/standin/split.py). Of the 4 s that a small network takes that is nearly half. test/run.sh puts FOLDER in front of PATH
-# for its tests, which start g++ several hundred times. What is compiled without the
+# object, optimised (test/standin/split.py). Of the 4 s that a small network takes that is nearly half. The program that `tamp run` builds beside a
+# model (runtime_stub/host/runner.cpp), a quarter of the rest, knows of the model's name and no more, so it is compiled once for a model called
+# "model", and the linker gives that the functions of the one at hand. test/run.sh puts FOLDER in front of PATH for its tests, which start g++
+# several hundred times. What is compiled without the
 # stand-in or without -march=native is compiled as ever, so also what users compile by hand (user_project_test.py), where a header that a source
 # forgets to include is an error.
 #
@@ -90,10 +92,47 @@ for word; do
 done
 sources() { find -L "\$1" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h' -o -name '*.o' \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; }
 made=$folder/made/\$(PATH=/usr/bin:/bin && { printf '%s\\n' "\$@" && sources . && sources '$root/runtime_stub'; } | sha256sum | cut -c 1-64)
+
+# with_runner: builds a program of one model with the runner's object, in which the model is called "model". Says no if this is none of tamp run's
+# plain builds of a model: of its main.cu, or for --races of main.cpp and the model's object.
+with_runner() {
+  local name main flags=() all=() word object seen=
+  name=\$(sed -n '1s/^#define TAMP_MODEL_HEADER "\([A-Za-z0-9_]*\)\.h"\$/\1/p' main.cpp 2>/dev/null)
+  [ -n "\$name" ] || return
+  main=\$(printf '#define TAMP_MODEL_HEADER "%s.h"\n#define TAMP_MODEL %s\n' "\$name" "\$name")
+  [ "\$(<main.cpp)" = "\$main"\$'\n#include "runner.cpp"' ] || return
+  for word in "\${words[@]}"; do
+    case \$word in
+      main.cpp) seen=\$word && continue ;;
+      main.cu)
+        [ "\$(<main.cu)" = "\$main"\$'\n#include "'"\$name"\$'.cu"\n#include "runner.cpp"' ] || return
+        seen=\$word
+        word=\$name.cu
+        ;;
+      -c | -DTAMP_TRACE) return 1 ;;
+      -o) flags=("\${all[@]}") ;;
+    esac
+    all+=("\$word")
+  done
+  [ -n "\$seen" ] && [ \${#flags[@]} -gt 0 ] || return
+  # What the header says of the model's ports is in its first comment.
+  local work=$folder/made/runner.\$\$
+  mkdir -p "\$work" && cp runner.cpp "\$work" || return
+  sed "1,/\*\\/\$/d; s/\\(\\b\\|TAMP_MODEL_H_\\)\${name}\\(\\b\\|_\\)/\\1model\\2/g" "\$name.h" >"\$work/model.h"
+  printf '#define TAMP_MODEL_HEADER "model.h"\n#define TAMP_MODEL model\n#include "runner.cpp"\n' >"\$work/main.cpp"
+  object=$folder/made/runner-\$({ printf '%s\n' "\${flags[@]}" && cat "\$work"/*; } | sha256sum | cut -c 1-64).o
+  [ -e "\$object" ] || { (cd "\$work" && '$gxx' "\${flags[@]}" -c -o made.o main.cpp) && mv "\$work/made.o" "\$object"; }
+  rm -r "\$work"
+  [ -e "\$object" ] || return
+  for word in create destroy input_count inputs message output_count outputs run status; do
+    [ "\$name" = model ] || all+=("-Wl,--defsym=model_\$word=\${name}_\$word")
+  done
+  '$gxx' "\${all[@]}" -x none "\$object"
+}
 if [ -n "\$out" ] && [ -e "\$made" ]; then
   cp "\$made" "\$out"
 else
-  '$gxx' "\${words[@]}" || exit
+  with_runner 2>/dev/null || '$gxx' "\${words[@]}" || exit
   [ -z "\$out" ] || { cp "\$out" "\$made.\$\$" && mv "\$made.\$\$" "\$made"; }
 fi
 SCRIPT
