@@ -11,6 +11,8 @@ passed=0
 failed=0
 log=build/test.log
 
+say_time() { echo "== $((SECONDS / 60)) min $((SECONDS % 60)) s so far"; }
+
 # add_up LOG STATUS: counts what a finished command says of itself ("N passed, N failed", or ctest's summary).
 add_up() {
   local good=0 bad=0
@@ -25,7 +27,6 @@ add_up() {
   [ "$2" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   passed=$((passed + good))
   failed=$((failed + bad))
-  echo "== $((SECONDS / 60)) min so far"
 }
 
 # count COMMAND...: runs it and adds up what it says.
@@ -34,10 +35,11 @@ count() {
   echo "== $*"
   "$@" 2>&1 | tee "$log" || status=$?
   add_up "$log" "$status"
+  say_time
 }
 
-# count_together PROGRAM...: end-to-end tests, several programs at a time, so that no processor waits for the last test of a program. What a
-# program printed is shown when all have ended.
+# count_together PROGRAM...: end-to-end tests (or fuzz_models), several at a time, so that no processor waits for the last test of a program. What
+# a program printed is shown when all have ended.
 count_together() {
   local cores at_once name program
   cores=$(nproc)
@@ -51,7 +53,10 @@ count_together() {
     (
       status=0
       begin=$SECONDS
-      build/venv/bin/python "$program" "$tamp" >"$name.log" 2>&1 || status=$?
+      case $program in
+        *.py) build/venv/bin/python "$program" "$tamp" ;;
+        *) "$program" build/corpus --seconds 30 --findings build ;;
+      esac >"$name.log" 2>&1 || status=$?
       echo "$status" >"$name.status"
       echo "== $program: $(tail -n 1 "$name.log"), $((SECONDS - begin)) s"
     ) &
@@ -64,27 +69,38 @@ count_together() {
     cat "$name.log"
     add_up "$name.log" "$(cat "$name.status")"
   done
+  say_time
 }
 
 find_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 find_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
-install_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
+# What only tests need when they run: it is installed or made while the compiler works on tamp.
+prepare_tests() {
+  install_packages "${test_packages[@]}"
+  if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
+    echo "installing numpy, onnx, onnxruntime into build/venv"
+    python3 -m venv build/venv
+    build/venv/bin/python -m pip install --quiet --disable-pip-version-check numpy onnx onnxruntime
+  fi
+  bash test/precompile_stand_in.sh build/gxx  # g++ as before, in less time
+}
+
+install_packages "${build_packages[@]}" "${python_packages[@]}" catch2
 mkdir -p build
-if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
-  echo "installing numpy, onnx, onnxruntime into build/venv"
-  python3 -m venv build/venv
-  build/venv/bin/python -m pip install --quiet --disable-pip-version-check numpy onnx onnxruntime
-fi
-count bash test/format.sh
+count bash test/format.sh  # may install clang-format into build/venv
+(prepare_tests) >build/prepare.log 2>&1 &
+preparing=$!
 count python3 test/places/count_places.py
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON
 cmake --build --preset release
-bash test/precompile_stand_in.sh build/gxx  # g++ as before, in less time
+say_time
+wait "$preparing" || { cat build/prepare.log && exit 1; }
+cat build/prepare.log
 export PATH=$PWD/build/gxx:$PATH
-echo "== built after $((SECONDS / 60)) min"
+echo "== built after $((SECONDS / 60)) min $((SECONDS % 60)) s"
 
 excluded=gpu
 find_nvcc || excluded='gpu|nvcc'
@@ -93,6 +109,7 @@ count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
 # With the address and undefined-behaviour sanitizers, a second build: the tests of the way from a file to a graph (what a user hands in goes there)
 # and a minute of broken models, about 13 minutes of one core; where TAMP_ASAN=1, all unit tests; where it is 0, broken models only, as they are.
 build/venv/bin/python test/fuzz/make_corpus.py build/corpus
+programs=()
 sanitized=$([ "$(nproc)" -ge 4 ] && echo graph || echo 0)
 case ${TAMP_ASAN:-$sanitized} in
   1 | graph)
@@ -107,28 +124,26 @@ case ${TAMP_ASAN:-$sanitized} in
     count build/asan/bin/fuzz_models build/corpus --seconds 60 --findings build
     ;;
   *)
-    count build/release/bin/fuzz_models build/corpus --seconds 30 --findings build
+    programs=(build/release/bin/fuzz_models)  # below
     echo "no sanitizers on so few processors, or by TAMP_ASAN=0; TAMP_ASAN=graph runs a part of the unit tests with them, TAMP_ASAN=1 all"
     ;;
 esac
 
 tamp=$PWD/build/release/bin/tamp
 longest=(races_test transformers_test decoders_test models_test conformance pattern_test ray_test docs_test cli_test networks_test python_test recurrent_test mutants_test)  # first, so that none is left alone
-programs=()
+find_nvcc && longest=(nvcc_bodies_test "${longest[@]}")
 for name in "${longest[@]}"; do programs+=("test/e2e/$name.py"); done
 for program in test/e2e/*_test.py test/e2e/bad_inputs.py; do
-  case $program in */gpu_test.py | */nvcc_test.py | */nvcc_bodies_test.py) continue ;; esac  # below
+  case $program in
+    */gpu_test.py) continue ;;  # below
+    */nvcc_test.py | */nvcc_bodies_test.py) find_nvcc || continue ;;
+  esac
   case " ${longest[*]} " in *" $(basename "$program" .py) "*) continue ;; esac
   programs+=("$program")
 done
 count_together "${programs[@]}"
 
-if find_nvcc; then
-  count build/venv/bin/python test/e2e/nvcc_test.py "$tamp"
-  count build/venv/bin/python test/e2e/nvcc_bodies_test.py "$tamp"
-else
-  echo "no nvcc: tests that compile for a GPU are left out"
-fi
+find_nvcc || echo "no nvcc: tests that compile for a GPU are left out"
 
 if find_gpu && find_nvcc; then
   before=$passed
