@@ -112,15 +112,24 @@ ArgValue epilogue_arg(const Epilogue& epilogue, ArgValue bias, ArgValue residual
 bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 const char* value_type(DType dtype) {
+  if (is_whole_byte(dtype)) return dtype == DType::whole_i8 ? "rk::Signed8" : "rk::Unsigned8";
   TAMP_CHECK(dtype == DType::f32 || is_narrow(dtype), std::string("no body has values of ") + name_of(dtype));
   return dtype == DType::f32 ? "float" : dtype == DType::f16 ? "rk::Half" : "rk::Bfloat";
 }
 
 bool is_plain_f32(const Tensor& tensor) { return tensor.dtype == DType::f32 && is_plain_values(tensor); }
 
-bool is_plain_values(const Tensor& tensor) {
+int64_t low_of(const Graph& graph, TensorId id) {
+  const Tensor& tensor = graph.tensor(id);
+  return is_whole_byte(tensor.dtype) ? graph.buffers[tensor.place.buffer.index()].low : 0;
+}
+
+bool is_plain_values(const Tensor& tensor) { return !is_whole_byte(tensor.dtype) && is_plain_values_or_bytes(tensor); }
+
+bool is_plain_values_or_bytes(const Tensor& tensor) {
   constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
-  if ((tensor.dtype != DType::f32 && !is_narrow(tensor.dtype)) || !tensor.place.buffer.valid()) return false;
+  const bool is_value = tensor.dtype == DType::f32 || is_narrow(tensor.dtype) || is_whole_byte(tensor.dtype);
+  if (!is_value || !tensor.place.buffer.valid()) return false;
   int64_t reach = 0;  // farthest element from the first, in elements
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] > kLimit) return false;
@@ -131,8 +140,8 @@ bool is_plain_values(const Tensor& tensor) {
 }
 
 void add_value_types(Phase& phase, DType in, DType out) {
-  if (is_narrow(in) || is_narrow(out)) phase.template_args.emplace_back("In", value_type(in));
-  if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
+  if (in != DType::f32 || out != DType::f32) phase.template_args.emplace_back("In", value_type(in));
+  if (out != DType::f32) phase.template_args.emplace_back("Out", value_type(out));
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -92,8 +92,10 @@ bool all_tensors(const Graph& graph, const ROperator& rop, auto is_so) {
 bool is_plain_f32(const Tensor& tensor);
 // The same of f32, f16 or bf16: what a body whose values are a template argument (kernels/vdevice/values.cuh) needs.
 bool is_plain_values(const Tensor& tensor);
+bool is_plain_values_or_bytes(const Tensor& tensor);      // and of whole numbers in bytes
 bool is_narrow(DType dtype);                              // f16 or bf16
-const char* value_type(DType dtype);                      // "float", "rk::Half" or "rk::Bfloat"
+int64_t low_of(const Graph& graph, TensorId id);          // Buffer::low
+const char* value_type(DType dtype);                      // "float", "rk::Half", "rk::Bfloat", "rk::Signed8" or "rk::Unsigned8"
 void add_value_types(Phase& phase, DType in, DType out);  // template arguments In and Out, as far as they are not float
 inline bool all_plain_f32(const Graph& graph, const ROperator& rop) { return all_tensors(graph, rop, is_plain_f32); }
 

@@ -18,6 +18,8 @@ std::vector<RKernel> candidates_of(const Family& family, const Request& request)
     if (family.narrowed == Narrowed::refuses || type_of(request.rop.inputs[0]) != type_of(request.rop.outputs[0])) return {};
   }
   if (request.rop.epilogue.sum && !family.takes_sums) return {};
+  const auto is_no_byte = [](const Tensor& tensor) { return !is_whole_byte(tensor.dtype); };
+  if (!family.takes_bytes && !all_tensors(request.graph, request.rop, is_no_byte)) return {};
   std::vector<RKernel> rkernels = family.candidates(request);
   for (RKernel& rkernel : rkernels) rkernel.family = family.name;
   return rkernels;

@@ -44,7 +44,8 @@ struct Family {
   // a time is a promise that there will be an rKernel. Null: no pass decides by the time of this family's rOperators.
   std::optional<Estimate> (*estimate)(const Request& request) = nullptr;
   Narrowed narrowed = Narrowed::computes;
-  bool takes_sums = false;  // epilogues with a ScaledSum
+  bool takes_sums = false;   // epilogues with a ScaledSum
+  bool takes_bytes = false;  // operands and results of DType::whole_i8 and whole_u8
 };
 
 // Whether an operand or a result of the placed rOperator lies in 16 bits although it computes in f32 (Buffer::narrowed).

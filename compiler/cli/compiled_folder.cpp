@@ -36,7 +36,7 @@ std::vector<fs::path> rprogram_files(const fs::path& folder) {
 }
 
 DType parse_dtype(const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::whole_u8); ++i) {
     if (name == name_of(static_cast<DType>(i))) return static_cast<DType>(i);
   }
   throw bad_input("element type '{}' is not known", printable(name));

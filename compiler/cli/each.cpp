@@ -52,8 +52,8 @@ class DeviceMemory {
     TAMP_CHECK(start != nullptr || element_count(tensor.shape) == 0,
                "tensor '" + printable(tensor.name) + "' is in a buffer without memory");
     auto data = std::make_shared<Bytes>(elements_of(tensor, start));
-    if (graph_.buffers[tensor.place.buffer.index()].narrowed)
-      return {DType::f32, tensor.shape, std::make_shared<const Bytes>(ops::f32_bytes(tensor.dtype, *data))};
+    const Buffer& buffer = graph_.buffers[tensor.place.buffer.index()];
+    if (buffer.narrowed) return {DType::f32, tensor.shape, std::make_shared<const Bytes>(widened_bytes(buffer, *data))};
     return {tensor.dtype, tensor.shape, std::move(data)};
   }
 
@@ -80,6 +80,19 @@ class DeviceMemory {
   }
 
  private:
+  // The floats that elements of a narrowed buffer stand for.
+  static Bytes widened_bytes(const Buffer& buffer, const Bytes& elements) {
+    if (!is_whole_byte(buffer.dtype)) return ops::f32_bytes(buffer.dtype, elements);
+    Bytes wide = ops::f32_bytes(buffer.dtype == DType::whole_i8 ? DType::i8 : DType::u8, elements);
+    for (size_t at = 0; at < wide.size(); at += sizeof(float)) {
+      float number = 0;
+      std::memcpy(&number, wide.data() + at, sizeof number);
+      number += static_cast<float>(buffer.low);
+      std::memcpy(wide.data() + at, &number, sizeof number);
+    }
+    return wide;
+  }
+
   const RProgram& program_;
   const Graph& graph_;
   const Bytes& arena_;

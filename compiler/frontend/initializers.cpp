@@ -100,6 +100,8 @@ Bytes typed_bytes(const onnx::TensorProto& tensor, DType dtype, const std::strin
     case DType::u16:
     case DType::f16:
     case DType::bf16: return pack<uint16_t>(tensor.int32_data(), dtype, where);
+    case DType::whole_i8:
+    case DType::whole_u8: break;  // no type of a model
   }
   TAMP_CHECK(false, "dtype out of range");
 }

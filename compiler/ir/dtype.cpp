@@ -18,7 +18,9 @@ int64_t bytes_of(DType dtype) {
     case DType::u16: return 2;
     case DType::i8:
     case DType::u8:
-    case DType::boolean: return 1;
+    case DType::boolean:
+    case DType::whole_i8:
+    case DType::whole_u8: return 1;
   }
   TAMP_CHECK(false, "dtype out of range");
 }
@@ -38,11 +40,17 @@ const char* name_of(DType dtype) {
     case DType::u32: return "u32";
     case DType::u64: return "u64";
     case DType::boolean: return "bool";
+    case DType::whole_i8: return "whole_i8";
+    case DType::whole_u8: return "whole_u8";
   }
   TAMP_CHECK(false, "dtype out of range");
 }
 
-bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16; }
+bool is_whole_byte(DType dtype) { return dtype == DType::whole_i8 || dtype == DType::whole_u8; }
+
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16 || is_whole_byte(dtype);
+}
 
 bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::boolean; }
 

@@ -217,7 +217,9 @@ std::string values_text(const Tensor& tensor) {
     case DType::u32: return values_as<uint32_t>(tensor);
     case DType::u64: return values_as<uint64_t>(tensor);
     case DType::f16:
-    case DType::bf16: return "";  // no C++ type to print them by
+    case DType::bf16:
+    case DType::whole_i8:
+    case DType::whole_u8: return "";  // no C++ type to print them by
   }
   TAMP_CHECK(false, "dtype out of range");
 }
@@ -262,8 +264,9 @@ std::string buffer_text(const Buffer& buffer, size_t index, const std::vector<st
     case BufferKind::output: kind = fmt::format("output {}", buffer.io_index); break;
     case BufferKind::constant: kind = "constant " + names[buffer.constant.index()]; break;
   }
-  return fmt::format("buf{} = buffer {}[{}] {}{}\n", index, name_of(buffer.dtype), buffer.elements, kind,
-                     buffer.narrowed ? " narrowed" : "");
+  const std::string low = buffer.low != 0 ? fmt::format(" from {}", buffer.low) : "";
+  return fmt::format("buf{} = buffer {}[{}] {}{}{}\n", index, name_of(buffer.dtype), buffer.elements, kind,
+                     buffer.narrowed ? " narrowed" : "", low);
 }
 
 enum class Values { few, none };  // of constants

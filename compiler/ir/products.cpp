@@ -136,6 +136,67 @@ bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
 
 bool holds_whole_numbers(const Graph& graph, TensorId id) { return holds_whole_numbers(graph, id, 0); }
 
+namespace {
+
+std::optional<WholeRange> bounds_of(double low, double high) {
+  constexpr double kMost = 1 << 20;
+  const bool are_whole = is_whole_number(low) && is_whole_number(high) && low <= high && low >= -kMost && high <= kMost;
+  return are_whole ? std::optional(WholeRange{static_cast<int64_t>(low), static_cast<int64_t>(high)}) : std::nullopt;
+}
+
+std::optional<WholeRange> range_of(const Graph& graph, TensorId id, int depth);
+
+std::optional<WholeRange> chain_range(const Elementwise& chain) {
+  const ElementwiseStep& last = chain.steps.back();
+  return last.op == ElementwiseOp::rounded ? bounds_of(last.a, last.b) : std::nullopt;
+}
+
+// Of the first result of an rOperator.
+std::optional<WholeRange> made_range(const Graph& graph, const ROperator& rop, int depth) {
+  if (const std::optional<ScaledSum>& sum = rop.epilogue.sum) return sum->rounds ? bounds_of(sum->low, sum->high) : std::nullopt;
+  if (rop.epilogue.activation == Activation::rounded) {
+    if (rop.epilogue.residual_after_activation && rop.epilogue.residual.valid()) return std::nullopt;
+    return bounds_of(rop.epilogue.a, rop.epilogue.b);
+  }
+  if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) return chain_range(*chain);
+  if (std::holds_alternative<Fused>(rop.attrs)) {
+    const Graph steps = steps_of(graph, rop);
+    return range_of(steps, steps.outputs[0], depth);
+  }
+  const auto* const pool = std::get_if<Pool>(&rop.attrs);
+  const bool moves = is_one_of<Reshape, Transpose, Slice, Concat>(rop) || (pool && pool->kind == PoolKind::max);
+  if (!moves || rop.inputs.empty()) return std::nullopt;
+  std::optional<WholeRange> all;
+  for (const TensorId operand : rop.inputs) {
+    const std::optional<WholeRange> one = range_of(graph, operand, depth);
+    if (!one) return std::nullopt;
+    all = all ? WholeRange{std::min(all->low, one->low), std::max(all->high, one->high)} : *one;
+  }
+  return all;
+}
+
+std::optional<WholeRange> range_of(const Graph& graph, TensorId id, int depth) {
+  constexpr int kMostMoves = 6;
+  const Tensor& tensor = graph.tensor(id);
+  if (depth > kMostMoves || tensor.role != Role::activation) return std::nullopt;
+  const BufferId buffer = tensor.place.buffer;
+  std::optional<WholeRange> all;
+  for (const ROperator& rop : graph.rops) {
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      const TensorId out = rop.outputs[k];
+      if (out != id && !(buffer.valid() && graph.tensor(out).place.buffer == buffer)) continue;
+      const std::optional<WholeRange> one = k == 0 ? made_range(graph, rop, depth + 1) : std::nullopt;
+      if (!one) return std::nullopt;
+      all = all ? WholeRange{std::min(all->low, one->low), std::max(all->high, one->high)} : *one;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<WholeRange> whole_range(const Graph& graph, TensorId id) { return range_of(graph, id, 0); }
+
 bool convolves(const ROperator& rop) { return is_one_of<Conv>(rop) || count_steps<Conv>(rop) > 0; }
 bool keeps_rows_of_16_bits(const ROperator& rop) {
   if (count_steps<MatMul, Attention>(rop) <= 1) return false;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -23,6 +24,13 @@ std::vector<PlainProduct> products_of(const Graph& graph, const ROperator& rop);
 // Whether all that is in the tensor's memory are whole numbers, because the steps that made them round. Of constants one number is looked
 // at, and no more.
 bool holds_whole_numbers(const Graph& graph, TensorId id);
+
+// The least and the greatest number that a tensor's memory may hold, where all that makes it says that they are whole and between bounds;
+// else nothing. The steps that round have such bounds (a quantisation's are those of its type), and views and poolings keep them.
+struct WholeRange {
+  int64_t low, high;
+};
+std::optional<WholeRange> whole_range(const Graph& graph, TensorId id);
 
 // Whether the rOperator convolves maps, on which its bodies on tensor cores have boxes.
 bool convolves(const ROperator& rop);

@@ -51,7 +51,8 @@ struct Buffer {
   DType dtype = DType::f32;
   int32_t io_index = -1;  // input/output: position in Graph::inputs / Graph::outputs
   TensorId constant;      // constant: the tensor whose data it holds
-  bool narrowed = false;  // f16 or bf16 where rOperators compute in f32 (passes/narrow_activations.h)
+  bool narrowed = false;  // f16, bf16 or bytes where rOperators compute in f32 (passes/narrow_activations.h)
+  int32_t low = 0;        // whole_u8: a byte of 0 is this number, one of 1 the next one. Example: -5 to 250 with low -5
   double largest = 0;     // narrowed in tf32: the magnitude that values are proven to have at most (passes/value_bounds.h); else 0
 };
 

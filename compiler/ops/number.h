@@ -51,6 +51,8 @@ decltype(auto) with_storage(DType dtype, auto&& f) {
     case DType::u32: return f(uint32_t{});
     case DType::u64: return f(uint64_t{});
     case DType::boolean: return f(Truth{});
+    case DType::whole_i8:
+    case DType::whole_u8: break;  // no constant or input has such
   }
   fail_check(__FILE__, __LINE__, "known dtype", "element type out of range");
 }

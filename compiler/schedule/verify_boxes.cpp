@@ -77,7 +77,8 @@ struct Boxes {
     if (boxes.value_bytes != bytes_of(buffer.dtype))
       return refuse(fmt::format("of values of {} bytes, '{}' has {}", boxes.value_bytes, printable(tensor().name), bytes_of(buffer.dtype))),
              false;
-    if (boxes.value_bytes != 2 && boxes.value_bytes != 4) return refuse("of values that have neither 2 bytes nor 4"), false;
+    if (boxes.value_bytes != 1 && boxes.value_bytes != 2 && boxes.value_bytes != 4)
+      return refuse("of values that have not 1, 2 or 4 bytes"), false;
     return true;
   }
 

@@ -66,7 +66,11 @@ struct Places {
     const Buffer& buffer = graph.buffers[b];
     const auto refuse = [&](const std::string& why) { violations.add(fmt::format("buffer {} {}", b, why)); };
     if (buffer.elements < 0) refuse(fmt::format("has {} elements", buffer.elements));
-    if (buffer.narrowed && buffer.dtype != DType::f16 && buffer.dtype != DType::bf16) refuse("is narrowed and not of 16 bits");
+    const bool is_byte = is_whole_byte(buffer.dtype);
+    if (buffer.narrowed && buffer.dtype != DType::f16 && buffer.dtype != DType::bf16 && !is_byte)
+      refuse("is narrowed and not of 16 or 8 bits");
+    if (is_byte && !buffer.narrowed) refuse(fmt::format("of {} is not narrowed", name_of(buffer.dtype)));
+    if (buffer.low != 0 && buffer.dtype != DType::whole_u8) refuse(fmt::format("of {} begins at {}", name_of(buffer.dtype), buffer.low));
     const auto& ports = buffer.kind == BufferKind::input ? graph.inputs : graph.outputs;
     if (buffer.kind == BufferKind::input || buffer.kind == BufferKind::output) {
       const bool exists = buffer.io_index >= 0 && static_cast<size_t>(buffer.io_index) < ports.size();

@@ -174,6 +174,42 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
   meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all<16, value_of_bfloat>);
 }
 
+// D[16][8] += A[16][32] * B[32][8] of bytes, A signed (kernels/vdevice/mma_bytes.cuh). Sums wrap as the GPU's do.
+struct MmaBytesOperands {
+  int32_t* d;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+template <bool SIGNED>
+inline void mma_bytes_for_all(uint64_t* lanes) {
+  int32_t a[16][32], b[32][8];
+  const auto own = [lanes](uint32_t lane) { return *reinterpret_cast<const MmaBytesOperands*>(lanes[lane]); };
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t part = 0; part < 4; ++part) {
+      const auto byte = [part](uint32_t word) { return word >> 8 * part & 0xffu; };
+      for (uint32_t i = 0; i < 4; ++i) a[g + i % 2 * 8][t * 4 + part + i / 2 * 16] = static_cast<int8_t>(byte(own(lane).a[i]));
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t value = byte(own(lane).b[i]);
+        b[t * 4 + part + i * 16][g] = SIGNED ? static_cast<int8_t>(value) : static_cast<int32_t>(value);
+      }
+    }
+  }
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t i = 0; i < 4; ++i) {
+      auto sum = static_cast<uint32_t>(own(lane).d[i]);
+      for (uint32_t k = 0; k < 32; ++k) sum += static_cast<uint32_t>(a[g + i / 2 * 8][k] * b[k][2 * t + i % 2]);
+      own(lane).d[i] = static_cast<int32_t>(sum);
+    }
+  }
+}
+template <bool SIGNED>
+inline void mma_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const MmaBytesOperands own{d, a, b};
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_bytes_for_all<SIGNED>);
+}
+
 struct LdmatrixOperands {
   uint32_t* r;
   const void* row;

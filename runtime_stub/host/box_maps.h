@@ -43,7 +43,9 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
                                static_cast<cuuint32_t>(box.boxes)};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
-  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUtensorMapDataType type = box.value_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
       reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -19,7 +19,7 @@ struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
   int32_t box_w, box_h, boxes;  // boxes: how many one copy brings, one after the other along the channels
-  int32_t value_bytes;          // 4, or 2
+  int32_t value_bytes;          // 4, 2 or 1
 };
 
 struct Instance;

@@ -346,6 +346,7 @@ class Parser {
       line.fail("a kind of buffer, not '" + kind + "'");
     }
     buffer.narrowed = line.take("narrowed");
+    if (line.take("from")) buffer.low = static_cast<int32_t>(line.integer());
     graph_.buffers.push_back(buffer);
     buffer_constants_.push_back(constant);
   }

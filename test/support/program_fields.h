@@ -236,9 +236,9 @@ class FieldsOf {
     members(path, {"name", "dtype", "shape", "role", "data", "place", "ends"}, name, dtype, shape, role, data, place, ends);
   }
   void visit(const std::string& path, Buffer& v) {
-    auto& [kind, elements, dtype, io_index, constant, narrowed, largest] = v;
-    members(path, {"kind", "elements", "dtype", "io_index", "constant", "narrowed", "largest"}, kind, elements, dtype, io_index, constant,
-            narrowed, largest);
+    auto& [kind, elements, dtype, io_index, constant, narrowed, low, largest] = v;
+    members(path, {"kind", "elements", "dtype", "io_index", "constant", "narrowed", "low", "largest"}, kind, elements, dtype, io_index,
+            constant, narrowed, low, largest);
   }
   void visit(const std::string& path, Epilogue& v) {
     auto& [bias, residual, activation, a, b, residual_after, sum] = v;
