@@ -161,4 +161,19 @@ float half_scale(std::span<const float> values) {
   return power;
 }
 
+std::optional<float> byte_scale(std::span<const float> values) {
+  const float largest = float_of(largest_bits(values.data(), std::ssize(values)));
+  if (largest == 0) return 1.0F;
+  // One magnitude alone, which is rounded alike everywhere (half_scale): one step.
+  const bool is_one = std::all_of(values.begin(), values.end(), [&](float v) { return v == 0 || std::abs(v) == largest; });
+  const float step = is_one ? largest : half_scale(values), per_step = 1 / step;
+  if (!std::isnormal(step) || !std::isfinite(per_step)) return std::nullopt;
+  for (const float v : values) {
+    const float multiple = v * per_step, whole = std::rint(multiple);
+    const bool is_step = std::abs(multiple - whole) <= 0x1p-10F && whole >= -128 && whole <= 127;
+    if (!is_step) return std::nullopt;
+  }
+  return step;
+}
+
 }  // namespace tamp::kernels

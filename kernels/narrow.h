@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "compiler/ir/dtype.h"
@@ -32,6 +33,10 @@ int half_exponent(std::span<const float> values);
 // of them, that step, so that halves lose nothing of quantised weights. Example: of 0.03, -0.015 and 0.1 it is 0.005, and the halves are
 // 6, -3 and 20.
 float half_scale(std::span<const float> values);
+
+// What values are divided by before they become signed bytes: a step of which all are whole multiples, at most 127 of them (or -128).
+// None where there is no such step.
+std::optional<float> byte_scale(std::span<const float> values);
 
 // Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is at most 65504 and at least
 // 2^-10. Halves lose bits below 2^-14, which does not matter beside values so much larger. Zeros fit.

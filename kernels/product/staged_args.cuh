@@ -22,12 +22,13 @@ struct StagedConvArgs {  // in tables
   int32_t tile_h, tile_w, pixels;       // of a tile; tile_h * tile_w
   int32_t row_multiplier;               // 2^16 / tile_w, rounded up
   int32_t grid_h, grid_w;               // pixels of an image of the grid
-  int32_t vector_out, vector_residual;  // so many channels are one aligned access: 4, 8 or (0) none
+  int32_t vector_out, vector_residual;  // so many channels are one aligned access: 4, 8, 16 or (0) none
   int32_t way;                          // ResultsWay
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h;
   // [team][step of an input chunk]: the first row of the stage that the step reads, times 16. Taps and steps that do not exist have
   // weights of zero. (The rows of the next batch are loaded ahead; at the end those loads read behind the table.)
   int16_t step_row[kMostSteps + kMostBatch];
+  float out_low{}, residual_low{};  // the numbers that bytes of 0 stand for, of results and of a residual in Unsigned8
 
   // p / tile_w of a pixel of the tile: exact below 256. Example: tiles 14 wide have the multiplier 4682; 27 * 4682 / 65536 is 1.93, row 1.
   RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }

@@ -126,20 +126,36 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
+void add_lows(const Graph& graph, const Product& p, bool whole, std::vector<Arg>& args) {
+  const int64_t out = whole ? low_of(graph, p.out) : 0, residual = whole && p.residual.valid() ? low_of(graph, p.residual) : 0;
+  if (out != 0) args.push_back({"out_low", float_arg(static_cast<float>(out))});
+  if (residual != 0) args.push_back({"residual_low", float_arg(static_cast<float>(residual))});
+}
+
+// Whether whole numbers in bytes are read, made or added.
+bool has_bytes(const Graph& graph, const Product& p) {
+  const auto is_byte = [&](TensorId id) { return id.valid() && is_whole_byte(graph.tensor(id).dtype); };
+  return p.byte_in || is_byte(p.out) || is_byte(p.residual);
+}
+
 // Whether the residual has 16 bits and the results have 32.
 bool adds_narrow(const Graph& graph, const Product& p) {
   return p.residual.valid() && !p.narrow_out && is_narrow(graph.tensor(p.residual).dtype);
 }
 
+bool is_small(DType dtype) { return is_narrow(dtype) || is_whole_byte(dtype); }
+
 // The body's Math. `out`: the type that the body stores.
 std::string math_of(const Graph& graph, const Product& p, const Config& c, DType out) {
   const std::string in = value_type(graph.tensor(p.in).dtype);
   if (adds_narrow(graph, p) && c.whole == 0) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
-  if (c.whole != 0)
-    return fmt::format("rk::Narrow<{0}, {1}, {1}, {2}>", in, value_type(out),
-                       !rounds(c)                  ? "rk::kWholeOperands"
-                       : c.whole == rk::kWholeSums ? "rk::kWholeSums"
-                                                   : "rk::kWholeResults");
+  const DType added =
+      p.residual.valid() && is_small(graph.tensor(p.residual).dtype) && is_small(out) ? graph.tensor(p.residual).dtype : out;
+  const char* const whole = c.whole == 0                ? "rk::kNotWhole"
+                            : !rounds(c)                ? "rk::kWholeOperands"
+                            : c.whole == rk::kWholeSums ? "rk::kWholeSums"
+                                                        : "rk::kWholeResults";
+  if (c.whole != 0 || has_bytes(graph, p)) return fmt::format("rk::Narrow<{}, {}, {}, {}>", in, value_type(out), value_type(added), whole);
   if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
@@ -184,7 +200,9 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
   const int64_t groups = groups_of(p, c).count;
-  Phase phase = body_phase("kernels/product/staged_conv.cuh", "rk::staged_conv", "rk::StagedConvArgs");
+  const bool bytes = has_bytes(request.graph, p);
+  Phase phase =
+      body_phase(bytes ? "kernels/product/staged_bytes.cuh" : "kernels/product/staged_conv.cuh", "rk::staged_conv", "rk::StagedConvArgs");
   const std::string math = math_of(request.graph, p, c, whole ? request.graph.tensor(p.out).dtype : DType::f32);
   phase.template_args = {{"Math", is_wide(request.vdevice, p, c) ? "rk::Wide<" + math + ">" : math},
                          {"MT", std::to_string(s.mt)},
@@ -193,6 +211,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_N", std::to_string(s.warps_n)}};
   if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
   phase.args = product_args(request.graph, plain_product(request.rop), p, c, is_wide(request.vdevice, p, c));
+  if (bytes) add_lows(request.graph, p, whole, phase.args);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
   phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
@@ -269,18 +288,38 @@ bool teams_take_boxes(const ShapedVDevice& vdevice, const Product& p, Config c, 
 // held where others are added to the product that are much larger.
 Precision precision_of(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
-  const bool fits = request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha) || is_proven(request.graph, p.in);
+  const bool fits =
+      request.precision != Precision::fp16 || p.byte_in || halves_hold(weights.data, p.alpha) || is_proven(request.graph, p.in);
   return fits ? request.precision : Precision::tf32;
 }
 
 // Whole: whether operands, and results, are whole numbers, as those of quantised models are.
 int64_t whole_of(const Request& request, const Product& p, Precision precision) {
-  if (precision != Precision::fp16 || !p.narrow_in || request.graph.tensor(p.in).dtype != DType::f16) return rk::kNotWhole;
-  if (!holds_whole_numbers(request.graph, p.in)) return rk::kNotWhole;
+  const bool halves = precision == Precision::fp16 && p.narrow_in && request.graph.tensor(p.in).dtype == DType::f16;
+  if (!p.byte_in && !(halves && holds_whole_numbers(request.graph, p.in))) return rk::kNotWhole;
   const Epilogue& epilogue = request.rop.epilogue;
   if (epilogue.activation != Activation::rounded) return rk::kWholeOperands;
   if (epilogue.sum) return epilogue.sum->rounds && p.residual.valid() && p.narrow_out ? rk::kWholeSums : rk::kWholeOperands;
   return p.residual.valid() ? rk::kWholeOperands : rk::kWholeResults;
+}
+
+// Whether no pixel that a product wants lies outside its input.
+bool stays_inside(const Product& p) {
+  const auto stays = [&](size_t d) {
+    return p.pad[d] == 0 && (p.pixels[d + 1] - 1) * p.stride[d] + (p.kernel[d] - 1) * p.dilation[d] < p.in_extent[d];
+  };
+  return stays(0) && stays(1);
+}
+
+// Bytes: the weights are whole multiples of steps, at most 128 of them; and what lies outside the input is a byte of 0, which must be the
+// number 0. Results are rounded, so that bytes hold them.
+bool takes_bytes(const Request& request, const Product& p) {
+  const Epilogue& epilogue = request.rop.epilogue;
+  const bool rounds = epilogue.sum ? epilogue.sum->rounds : epilogue.activation == Activation::rounded;
+  if (is_whole_byte(request.graph.tensor(p.out).dtype) && !(rounds && p.narrow_in)) return false;
+  if (p.residual.valid() && is_whole_byte(request.graph.tensor(p.residual).dtype) && !(p.narrow_in && p.narrow_out)) return false;
+  if (!p.byte_in) return true;
+  return (p.in_low == 0 || stays_inside(p)) && has_byte_scales(request.graph, p);
 }
 
 constexpr int64_t kMostTilesToAdd = 3;
@@ -309,6 +348,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
     const int64_t last = c.splits;
     if (splits > 1 && c.normalized == 0 && adds_narrow(request.graph, p)) return;  // split_k_sum has one type for both
     if (splits > 1 && request.rop.epilogue.sum) return;                            // and no scaled sums
+    if (splits > 1 && p.residual.valid() && has_bytes(request.graph, p)) return;
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;
@@ -327,7 +367,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const ShapedVDevice& vdevice = request.vdevice;
-  if (c.whole != 0 || !may_share_in_cluster(vdevice, p, c)) return;
+  if (c.whole != 0 || has_bytes(request.graph, p) || !may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;
@@ -376,7 +416,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
-  const bool is_plain = !sums && !moments && !normalized && !adds_narrow(request.graph, *p);
+  const bool is_plain = !sums && !moments && !normalized && !adds_narrow(request.graph, *p), bytes = has_bytes(request.graph, *p);
+  if (bytes && !(is_plain && takes_bytes(request, *p))) return {};
   const int64_t whole = is_plain ? whole_of(request, *p, precision) : rk::kNotWhole;
   if (request.rop.epilogue.sum && whole != rk::kWholeSums) return {};
   std::vector<RKernel> rkernels;
@@ -389,7 +430,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.precision = static_cast<int64_t>(precision);
     c.sum_rows = normalized ? normalized_rows_of(vdevice, *p) : sum_rows_of(vdevice, *p);
     c.normalized = normalized ? 1 : 0;
-    c.narrow = p->narrow_in ? 1 : 0;
+    c.narrow = p->byte_in ? kNarrowBytes : p->narrow_in ? 1 : 0;
     c.whole = whole;
     c.sums = sums ? merged_for(*p, s) : 0;
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
@@ -537,7 +578,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
 }  // namespace
 
 Family staged_conv() {
-  return {"staged_conv", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true};
+  return {"staged_conv", list_candidates, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/true, /*takes_bytes=*/true};
 }
 
 }  // namespace tamp::kernels

@@ -24,7 +24,7 @@ ROperator plain_product(const ROperator& rop) {
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
   if (normalized_product_steps(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
-  if (!sums_of(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
+  if (!sums_of(rop)) return product_of(graph, plain_product(rop), moment_steps(rop) ? Activations::mixed : Activations::bytes);
   std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
   return p;
@@ -58,10 +58,22 @@ class MergedRow {
 
 uint32_t pair_of(const Config& c, float low, float high) { return narrow_pair(static_cast<Precision>(c.precision), low, high); }
 
+// A word of weights from input channel k of a box on, times `factor`: two of 16 bits, or four bytes.
+uint32_t word_of(const Config& c, const MergedRow& weights, int64_t k, float factor) {
+  if (c.narrow != kNarrowBytes) return pair_of(c, weights[k] * factor, weights[k + 1] * factor);
+  uint32_t word = 0;
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto whole = static_cast<int32_t>(std::lrint(weights[k + i] * factor));
+    word |= (static_cast<uint32_t>(whole) & 0xffU) << 8 * i;
+  }
+  return word;
+}
+
 // One step of weights, with g = lane / 4 and t = lane % 4.
 //   tf32: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]};
 //   16 bits: [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ...;
 //   16 bits, narrow inputs: the same with the pairs {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ...
+//   bytes: the same with four neighbours, {A[g][4 t], ..}, ..., {A[g][4 t + 16], ..}, ...
 // Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: of the group's channels.
 void pack_rows(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t tap, std::byte* to) {
@@ -72,9 +84,10 @@ void pack_rows(const float* data, const Product& p, const Config& c, const float
     const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + rk::dealt_channel(s.mt, m % s.mt, row % 16);
     const MergedRow weights(data, p, groups, group, n, tap);
     const float per_scale = c.whole != 0 && n < groups.channels ? 1 / scale[n] : 1;
-    for (int64_t k = 0; k < channels; k += 2) {
-      const uint32_t pair = pair_of(c, weights[box * channels + k] * per_scale, weights[box * channels + k + 1] * per_scale);
-      std::memcpy(to + rk::box_cell(row, k / 8) + k % 8 * 2, &pair, 4);
+    const int64_t of_cell = channels / 8, of_word = of_cell / 4;
+    for (int64_t k = 0; k < channels; k += of_word) {
+      const uint32_t word = word_of(c, weights, box * channels + k, per_scale);
+      std::memcpy(to + rk::box_cell(row, k / of_cell) + k % of_cell / of_word * 4, &word, 4);
     }
   }
 }
@@ -101,10 +114,11 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
                 const uint16_t half = n < groups.channels ? half_of(weights[first + t + i / 2 * 4] / scale[n]) : uint16_t{0};
                 std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i) * 2, &half, 2);
               } else {
-                const int64_t k = first + (narrow ? 2 * t : t) + i / 2 * 8;
                 const float per_scale = c.whole != 0 && n < groups.channels ? 1 / scale[n] : 1;
-                const uint32_t pair = pair_of(c, weights[k] * per_scale, weights[k + (narrow ? 1 : 4)] * per_scale);
-                std::memcpy(to + (m * 128 + lane * 4 + i) * 4, &pair, 4);
+                const int64_t k = first + t + i / 2 * 8, of_word = c.narrow == kNarrowBytes ? 4 : 2;
+                const uint32_t word = narrow ? word_of(c, weights, first + of_word * (t + i / 2 * 4), per_scale)
+                                             : pair_of(c, weights[k] * per_scale, weights[k + 4] * per_scale);
+                std::memcpy(to + (m * 128 + lane * 4 + i) * 4, &word, 4);
               }
             }
           }
@@ -173,7 +187,8 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Product p = product_for(graph, rop, c);
   if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> scales = has_scales(c) ? scales_of(data, p) : std::vector<float>(), bias, sums;
+  std::vector<float> scales, bias, sums;
+  if (has_scales(c)) scales = c.narrow == kNarrowBytes ? known(byte_scales_of(data, p), "steps of the weights", rop) : scales_of(data, p);
   const Groups groups = groups_of(p, c);
   const auto padded = [&](std::vector<float> values) {
     values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have

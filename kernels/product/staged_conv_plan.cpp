@@ -93,7 +93,7 @@ ShapeCosts costs_of(const ShapedVDevice& vdevice, const Config& c) {
           between(a.input_byte_cycles, b.input_byte_cycles)};
 }
 
-int64_t channels_of_box(const Product& p) { return p.narrow_in ? 2 * kBoxChannels : kBoxChannels; }
+int64_t channels_of_box(const Product& p) { return (p.byte_in ? 4 : p.narrow_in ? 2 : 1) * kBoxChannels; }
 int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
 int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }
 int64_t tile_bytes_of(const Config& c) { return rk::kWarp * numbers_of(c).words * 4; }
@@ -167,7 +167,8 @@ int64_t all_boxes(const Product& p, const Config& c) {
 
 int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels) {
   const Tensor& tensor = graph.tensor(id);
-  if (is_narrow(tensor.dtype) && has_vector_channels(tensor, strides, channels, 8)) return 8;
+  if (is_whole_byte(tensor.dtype) && has_vector_channels(tensor, strides, channels, 16)) return 16;
+  if (tensor.dtype != DType::f32 && has_vector_channels(tensor, strides, channels, 8)) return 8;
   return has_vector_channels(tensor, strides, channels) ? 4 : 0;
 }
 
@@ -226,7 +227,7 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
   InputBoxes boxes;
   boxes.tensor = p.in;
-  boxes.value_bytes = p.narrow_in ? 2 : 4;
+  boxes.value_bytes = kBoxChannels * 4 / channels_of_box(p);
   boxes.extents = g.extents;
   boxes.strides = g.strides;
   for (size_t d = 1; d < 4; ++d) {

@@ -32,7 +32,8 @@ struct Shape {
     const int m = static_cast<int>(channels()), n = static_cast<int>(pixels());
     const int pad = is_deep() ? rk::kWideSumPad : rk::kSumPad;
     const int64_t rounds = rk::staged_rounds(m, n), bytes = n / rounds * (m + pad) * 4 * warps_k();
-    return rounds == 1 ? bytes : std::max<int64_t>(bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m));
+    const int64_t of_bytes = n / rk::byte_rounds(m, n) * rk::byte_pitch(m);
+    return rounds == 1 ? bytes : std::max<int64_t>({bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m), of_bytes});
   }
   bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }
   bool is_deep() const { return mt == 2 && nt >= 3 && warps_m >= 2 && warps_n >= 2; }  // 64 channels or more by 64 pixels or more
@@ -51,12 +52,14 @@ struct ShapeCosts {
   double efficiency, fixed_cycles, step_cycles, input_byte_cycles;
 };
 
+inline constexpr int64_t kNarrowBytes = 2;
+
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
   int64_t precision = 0;  // Precision
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
   int64_t team_boxes = 0;   // 1: in a step each team takes a box, else a tap of the same box
-  int64_t narrow = 0;       // 1: the inputs have 16 bits
+  int64_t narrow = 0;       // 1: the inputs have 16 bits; kNarrowBytes: they have 8
   int64_t deep = 0;         // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
   int64_t stage_steps = 0;  // steps of each input stage, if the body is made for that number (StageLoop); 0: any number
   int64_t pairs = 0;        // 1: the product is by_pairs
@@ -117,7 +120,7 @@ Groups groups_of(const Product& p, const Config& c);
 // Boxes along the channels of a group, rounded up to whole steps.
 int64_t all_boxes(const Product& p, const Config& c);
 
-// How many channels are one aligned access of 16 bytes at most: 8 (of 16 bits), 4, or 0.
+// How many channels are one aligned access of 16 bytes at most: 16 (of bytes), 8 (of 16 bits or less), 4, or 0.
 int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels);
 
 struct Blocks {

@@ -29,6 +29,10 @@ constexpr int rounds_of(int channels, int pixels, int most, int step) {
 constexpr int staged_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 64, 8); }
 // The same where sums are rounded to 16 bits (StagedRoundedResults): room for 128 * 128.
 constexpr int rounded_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 128, 16); }
+// The same where results are bytes (StagedByteResults): room for 128 * 192.
+constexpr int byte_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 192, 16); }
+// Bytes of a pixel's results there: the 2-byte stores of a warp to four pairs of pixels hit each bank once.
+constexpr int byte_pitch(int channels) { return channels + 16; }
 // Whether the two warpgroups of a wgmma body share the pixels of a tile of 64 channels, 8 at a time; else they share k. With up to 80
 // pixels each multiplies them all: for half of them an instruction would wait longer for its weights than for its products.
 constexpr bool groups_share_pixels(int channels, int pixels) { return channels == 64 && pixels > 80; }

@@ -8,6 +8,9 @@
 
 namespace rk {
 
+RK_INLINE float float_sum(float sum) { return sum; }
+RK_INLINE float float_sum(int32_t sum) { return static_cast<float>(sum); }
+
 // A sum with its bias, before it is rounded to 16 bits. Whole numbers are rounded as such before: fp16 holds those up to 2048.
 template <class Of>
 RK_INLINE float staged_biased(float sum, float scale, float bias) {
@@ -40,7 +43,7 @@ struct StagedProduct {
   static constexpr int kRoundPixels = kPixels / kRounds;
   static_assert(MT <= 2 && kRoundPixels % 8 == 0);
 
-  float sum[MT][NT][4];
+  typename Of::Sum sum[MT][NT][4];
   int row[kPairs];   // of a box at tap 0, times 16
   int lane_in_step;  // bytes
   int lane_cell;     // of the warp's first unit, in bytes
@@ -55,7 +58,7 @@ struct StagedProduct {
 #pragma unroll
     for (int i = 0; i < MT; ++i) {
 #pragma unroll
-      for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
+      for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0;
     }
     lane_in_step = warp_k() * kUnitBytes + warp_m() * (kUnitBytes / WARPS_M) + lane_id() * kLaneBytes;
     if constexpr (Of::kRows) lane_in_step = (warp_m() * MT * 16 + lane_id() % 16) * kBoxRowBytes;
@@ -164,8 +167,23 @@ struct StagedProduct {
 #pragma unroll
         for (int i = 0; i < MT; ++i)
           store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels> + i * 4,
-                            pair_of<Value>(staged_biased<Of>(sum[i][j][e], scale[2 * i], bias[2 * i]),
-                                           staged_biased<Of>(sum[i][j][e + 2], scale[2 * i + 1], bias[2 * i + 1])));
+                            pair_of<Value>(staged_biased<Of>(float_sum(sum[i][j][e]), scale[2 * i], bias[2 * i]),
+                                           staged_biased<Of>(float_sum(sum[i][j][e + 2]), scale[2 * i + 1], bias[2 * i + 1])));
+      }
+    }
+  }
+  // Calls put(pixel, i, a, b) for each pair of sums of neighbouring channels, the lane's channels 2 i and 2 i + 1, of a round's pixels.
+  template <int ROUNDS, class Put>
+  RK_INLINE void for_pairs(int round, const Put& put) const {
+    constexpr int kOfRound = kPixels / ROUNDS;
+    const int first = warp_n() * 8 * NT - round * kOfRound;
+#pragma unroll
+    for (int j = 0; j < NT; ++j) {
+      if (ROUNDS > 1 && (first + j * 8 < 0 || first + j * 8 >= kOfRound)) continue;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int i = 0; i < MT; ++i) put(first + j * 8 + lane_id() % 4 * 2 + e, i, sum[i][j][e], sum[i][j][e + 2]);
       }
     }
   }
@@ -181,9 +199,10 @@ struct StagedProduct {
       for (int e = 0; e < 2; ++e) {
         const int at = first + (j * 8 + e) * kPitch * 4;
         if constexpr (MT == 2)
-          store_shared4(sums, at, float4{sum[0][j][e], sum[0][j][e + 2], sum[1][j][e], sum[1][j][e + 2]});
+          store_shared4(sums, at,
+                        float4{float_sum(sum[0][j][e]), float_sum(sum[0][j][e + 2]), float_sum(sum[1][j][e]), float_sum(sum[1][j][e + 2])});
         else
-          store_shared2(sums, at, float2{sum[0][j][e], sum[0][j][e + 2]});
+          store_shared2(sums, at, float2{float_sum(sum[0][j][e]), float_sum(sum[0][j][e + 2])});
       }
     }
   }
@@ -315,7 +334,7 @@ struct StagedDeepProduct {
   static constexpr int kPitch = kChannels + kWideSumPad, kSumBytes = kPixels * kPitch * 4;
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp);
 
-  float sum[kEights][4];
+  typename Of::Sum sum[kEights][4];
   int first_weight, first_input, eight_bytes;
 
   RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
@@ -329,7 +348,7 @@ struct StagedDeepProduct {
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
+      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0);
     }
     eight_bytes = args.eight_rows * kBoxRowBytes;
     first_weight = group_m() * 64 * kBoxRowBytes + group_k() * kUnits * 32;
@@ -385,9 +404,21 @@ struct StagedDeepProduct {
       if (kRoundedRounds > 1 && j / kRoundEights != round) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        store_shared_word(
-            sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
-            pair_of<Value>(staged_biased<Of>(sum[j][e], scale[0], bias[0]), staged_biased<Of>(sum[j][e + 2], scale[1], bias[1])));
+        store_shared_word(sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
+                          pair_of<Value>(staged_biased<Of>(float_sum(sum[j][e]), scale[0], bias[0]),
+                                         staged_biased<Of>(float_sum(sum[j][e + 2]), scale[1], bias[1])));
+    }
+  }
+  // As StagedProduct::for_pairs.
+  template <int ROUNDS, class Put>
+  RK_INLINE void for_pairs(int round, const Put& put) const {
+    static_assert(ROUNDS == 1 || kGroupsN == 1);
+    constexpr int kOfRound = kEights / ROUNDS;
+#pragma unroll
+    for (int j = 0; j < kEights; ++j) {
+      if (ROUNDS > 1 && j / kOfRound != round) continue;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) put(group_n() * kEights * 8 + j % kOfRound * 8 + lane_id() % 4 * 2 + e, 0, sum[j][e], sum[j][e + 2]);
     }
   }
   // As StagedProduct::store.
@@ -400,7 +431,8 @@ struct StagedDeepProduct {
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && (first + j * 8 < 0 || first + j * 8 >= kRoundPixels)) continue;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
+      for (int e = 0; e < 2; ++e)
+        store_shared2(sums, to + (j * 8 + e) * kPitch * 4, float2{float_sum(sum[j][e]), float_sum(sum[j][e + 2])});
     }
   }
 };

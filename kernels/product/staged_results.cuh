@@ -52,6 +52,17 @@ RK_INLINE float4 staged_sum(const char* sums, int p, int column, bool swaps) {
   return in_order<Product>(staged_sum_as_stored<Product>(sums, p, column), swaps);
 }
 
+// Bytes stand for whole numbers from `low` on (Buffer::low of the compiler).
+template <class Value>
+RK_INLINE float4 above4(const float4& v, float low) {
+  if constexpr (sizeof(Value) > 1) return v;
+  return {v.x + low, v.y + low, v.z + low, v.w + low};
+}
+template <class Value>
+RK_INLINE float4 less_low4(const float4& v, float low) {
+  return above4<Value>(v, -low);
+}
+
 // What becomes of the sums before bias, residual and activation: nothing, or a normalisation (moment_conv.cuh).
 struct NoNorm {
   static constexpr bool kNormalizes = false;
@@ -89,6 +100,7 @@ struct StagedResults {
   float4 scale, bias;
   Raw4<Added> residual[kAhead ? kOutputs : kRoundOutputs];
   float low, high;
+  float out_low, added_low;  // of bytes
   Value* out;
   int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
   int channel, left;              // channel: in the tensor; left: how many channels exist from there on
@@ -114,6 +126,8 @@ struct StagedResults {
     for (Raw4<Added>& r : residual) r.clear_now();
     low = args.clip.low;
     high = args.clip.high;
+    if constexpr (sizeof(Value) == 1) out_low = args.out_low;
+    if constexpr (sizeof(Added) == 1) added_low = args.residual_low;
     way = args.way;
     work = task.work;
     added = way == kAddedWay ? staged_residual<Added>(task, args, tile, channel) : nullptr;
@@ -143,6 +157,8 @@ struct StagedResults {
     if constexpr (!Product::Of::kScales) return add4(v, bias);
     return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
   }
+  // Where there is no residual, bytes of 0 are one of number 0.
+  RK_INLINE float4 residual_of(const Raw4<Added>& raw) const { return above4<Added>(raw.floats(), added_low); }
   // `v`: a sum with its bias.
   RK_INLINE float4 result_of(const StagedConvArgs& args, const float4& v, const float4& r) const {
     return staged_result<typename Product::Of>(args.epilogue.sum, v, r, low, high);
@@ -164,8 +180,8 @@ struct StagedResults {
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
     for (int i = 0; i < (kAhead ? kOutputs : 0); ++i) {
-      const float4 v = result_of(args, sum_of(sums, pixel(i)), residual[i].floats());
-      if (to[i] >= 0) store4(out + to[i], v);
+      const float4 v = result_of(args, sum_of(sums, pixel(i)), residual_of(residual[i]));
+      if (to[i] >= 0) store4(out + to[i], less_low4<Value>(v, out_low));
     }
   }
   // The address of pixel p of the tile; null where there is no such pixel.
@@ -191,7 +207,7 @@ struct StagedResults {
     for (int i = 0; i < kRoundOutputs; ++i) {
       const int p = round * Product::kRoundPixels + pixel(i);
       Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
-      if (to_pixel != nullptr) store4(to_pixel, result_of(args, sum_of(sums, p), residual[i].floats()));
+      if (to_pixel != nullptr) store4(to_pixel, less_low4<Value>(result_of(args, sum_of(sums, p), residual_of(residual[i])), out_low));
     }
     if (round + 1 < kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
   }
@@ -241,18 +257,38 @@ struct StagedResults {
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
       if (adds)
-        r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0,
-                           left);
+        r = above4<Added>(load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel,
+                                         args.vector_residual != 0, left),
+                          added_low);
       store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left,
-                      finish_of(args, sum_of(sums, p), r));
+                      less_low4<Value>(finish_of(args, sum_of(sums, p), r), out_low));
     }
   }
 };
 
-// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 or 192 pixels. The sums, with the
-// bias, are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
-// these were rOperators of their own; a clamp gives the same before and after rounding. So all of 128 x 128 fit, 192 pixels take
-// two rounds, and a thread has 8 channels of every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+// Eight values of 16 bits as they are in memory. (Of bytes: kernels/product/staged_bytes.cuh.)
+template <class Value>
+struct Eight {
+  float4 pairs = {0.0f, 0.0f, 0.0f, 0.0f};
+  RK_INLINE float4 half(int which) const {
+    return Raw4<Value>{which == 0 ? uint2{bits_of(pairs.x), bits_of(pairs.y)} : uint2{bits_of(pairs.z), bits_of(pairs.w)}}.floats();
+  }
+};
+template <class Value>
+RK_INLINE Eight<Value> load_eight(const Value* p) {
+  return {load4(reinterpret_cast<const float*>(p))};
+}
+template <class Value>
+RK_INLINE void store_eight(Value* p, const float4& a, const float4& b) {
+  store4(reinterpret_cast<float*>(p), {float_of(pair_of<Value>(a.x, a.y)), float_of(pair_of<Value>(a.z, a.w)),
+                                       float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
+}
+
+// Results of 16 bits, or of 8, of a tile that has more sums than fit shared memory as floats: 128 channels by 128 or 192 pixels. The sums,
+// with the bias, are rounded to the type of the results (in front of bytes: to fp16, which holds whole numbers) before a residual is added
+// and before an activation other than a clamp, as they would be if these were rOperators of their own; a clamp gives the same before and
+// after rounding. So all of 128 x 128 fit, 192 pixels take two rounds, and a thread has 8 channels of every kPixelThreads-th pixel, 16
+// bytes in shared memory and in global memory.
 template <class Veu, class Product>
 struct StagedRoundedResults {
   static constexpr int kChannelThreads = Product::kChannels / 8;
@@ -260,11 +296,14 @@ struct StagedRoundedResults {
   static constexpr int kRounds = Product::kRoundedRounds, kOutputs = Product::kRoundedPixels / kPixelThreads;  // outputs: of a round
   static_assert(Product::kRoundedPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
+  using Added = typename Product::Of::Added;                         // of the residual
+  using Kept = std::conditional_t<sizeof(Value) == 1, Half, Value>;  // of the sums in shared memory
 
   float bias[Product::kLaneChannels];   // of the channels of the lane's sums
   float scale[Product::kLaneChannels];  // where sums have scales
-  float4 residual[kOutputs];            // 8 values each
+  Eight<Added> residual[kOutputs];
   float low, high;
+  float out_low, added_low;  // of bytes
   Value* out;
   int to[kOutputs];   // -1: there is no such pixel; from share on, since beside the sums there are no registers for it
   int channel, left;  // channel: in the tensor; left: how many channels exist from there on
@@ -293,31 +332,33 @@ struct StagedRoundedResults {
     out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
     low = args.clip.low;
     high = args.clip.high;
+    if constexpr (sizeof(Value) == 1) out_low = args.out_low;
+    if constexpr (sizeof(Added) == 1) added_low = args.residual_low;
     adds = args.epilogue.residual.base != kNullBase;
     work = task.work;
-    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
+    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out >= 8 && (!adds || args.vector_residual >= 8);
   }
   // Beside the sums there are no registers for residuals: until the product is made they are only brought to L2, where a large batch's
   // may be no longer.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     if (!adds || !plain) return;
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Value* at) { prefetch_l2(at); });
+    for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Added* at) { prefetch_l2(at); });
   }
   RK_INLINE void meanwhile() const {}
   // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
   RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
-    product.template store_rounded<Value>(work, scale, bias, round);
+    product.template store_rounded<Kept>(work, scale, bias, round);
     staged_offsets<kPixelThreads>(to, args, tile, pixel(0, round), left);
 #pragma unroll
-    for (float4& r : residual) r = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (Eight<Added>& r : residual) r = {};
     if (!adds || !plain) return;
-    for_residuals(task, args, tile, round, [&](int i, const Value* at) { residual[i] = load4(reinterpret_cast<const float*>(at)); });
+    for_residuals(task, args, tile, round, [&](int i, const Added* at) { residual[i] = load_eight(at); });
   }
   // Calls use(i, address) for the residual of each output i of the round that exists.
   template <class Use>
   RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round, const Use& use) const {
-    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const Added* const from = staged_residual<Added>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
     int exists[kOutputs];
@@ -327,12 +368,10 @@ struct StagedRoundedResults {
       if (exists[i] >= 0) use(i, from + (pixel(i, round) * w + args.row_of(pixel(i, round)) * row));
     }
   }
-  RK_INLINE static float4 half_of(const float4& eight, int half) {
-    return Raw4<Value>{half == 0 ? uint2{bits_of(eight.x), bits_of(eight.y)} : uint2{bits_of(eight.z), bits_of(eight.w)}}.floats();
-  }
-  RK_INLINE static void store8(Value* to_pixel, const float4& a, const float4& b) {
-    store4(reinterpret_cast<float*>(to_pixel), {float_of(pair_of<Value>(a.x, a.y)), float_of(pair_of<Value>(a.z, a.w)),
-                                                float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
+  RK_INLINE static float4 half_of(const float4& eight, int half) { return Eight<Kept>{eight}.half(half); }
+  RK_INLINE float4 residual_of(int i, int half) const { return above4<Added>(residual[i].half(half), added_low); }
+  RK_INLINE void store8(Value* to_pixel, const float4& a, const float4& b) const {
+    store_eight(to_pixel, less_low4<Value>(a, out_low), less_low4<Value>(b, out_low));
   }
   RK_INLINE static float4 sums_of(const char* sums, int p) {
     return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
@@ -349,18 +388,18 @@ struct StagedRoundedResults {
       const float4 v = sums_of(sums, pixel(i, 0));
       float4 a = half_of(v, 0), b = half_of(v, 1);
       if constexpr (Product::Of::kSums) {
-        a = staged_result<typename Product::Of, true>(args.epilogue.sum, a, half_of(residual[i], 0), low, high);
-        b = staged_result<typename Product::Of, true>(args.epilogue.sum, b, half_of(residual[i], 1), low, high);
+        a = staged_result<typename Product::Of, true>(args.epilogue.sum, a, residual_of(i, 0), low, high);
+        b = staged_result<typename Product::Of, true>(args.epilogue.sum, b, residual_of(i, 1), low, high);
         store8(out + to[i], a, b);
         continue;
       }
-      if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
+      if (adds) a = add4(a, residual_of(i, 0)), b = add4(b, residual_of(i, 1));
       store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
     }
   }
   RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
-    const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
-    const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
+    const bool smooth = !adds && args.vector_out >= 8 && is_smooth(args.epilogue.activation);
+    const Added* const from = adds ? staged_residual<Added>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
     const int pixels = left > 0 ? min(args.pixels, (round + 1) * Product::kRoundedPixels) : 0;
 #pragma unroll 1
@@ -376,7 +415,7 @@ struct StagedRoundedResults {
           continue;
         }
       }
-      if (smooth) {
+      if (smooth && sizeof(Value) > 1) {
         store8(to_pixel, smooth4_coarse(args.epilogue.activation, half_of(v, 0)), smooth4_coarse(args.epilogue.activation, half_of(v, 1)));
         continue;
       }
@@ -384,17 +423,18 @@ struct StagedRoundedResults {
       for (int four = 0; four < 2 && four * 4 < left; ++four) {
         float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
         if (adds)
-          r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w + four * 4 * residual_strides.channel),
-                             residual_strides.channel, args.vector_residual != 0, left - four * 4);
+          r = above4<Added>(load_channels4(from + (h * residual_strides.h + w * residual_strides.w + four * 4 * residual_strides.channel),
+                                           residual_strides.channel, args.vector_residual != 0, left - four * 4),
+                            added_low);
         store_channels4(to_pixel + four * 4 * strides.channel, strides.channel, args.vector_out != 0, left - four * 4,
-                        finish_of(args, half_of(v, four), r));
+                        less_low4<Value>(finish_of(args, half_of(v, four), r), out_low));
       }
     }
   }
 };
 
 template <class Product>
-constexpr bool kRoundedResults = Product::kRounds > 1 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
+constexpr bool kRoundedResults = Product::kRounds > 1 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) <= 2;
 
 // Round by round, the sums go to shared memory, in the order of the product, and are taken from there in the order of the results.
 template <class Veu, TileSums Product, TileResults<Veu, Product> Results>
@@ -410,6 +450,10 @@ RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, 
 }
 
 template <class Veu, class Product>
-using UsualResults = std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>>;
+struct ResultsOf {
+  using Type = std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>>;
+};
+template <class Veu, class Product>
+using UsualResults = typename ResultsOf<Veu, Product>::Type;
 
 }  // namespace rk

@@ -75,12 +75,14 @@ struct Finish4 {
   float4 bias;
   int32_t left;
   bool has_residual, vector_out, vector_residual;
+  float out_low;  // where a Value is a byte: the number that stands for 0
 
   RK_INLINE void operator()(uint32_t m, float4 sum) const {
     const Pixel p = pixel_of(m, pixels, out_w);
     float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
     if (has_residual) r = load_channels4(residual + offset_of(p, residual_strides), residual_strides.channel, vector_residual, left);
-    const float4 v = finish4(epilogue, add4(sum, bias), r);
+    float4 v = finish4(epilogue, add4(sum, bias), r);
+    if constexpr (sizeof(Value) == 1) v = {v.x - out_low, v.y - out_low, v.z - out_low, v.w - out_low};
     store_channels4(out + offset_of(p, out_strides), out_strides.channel, vector_out, left, v);
   }
 };

@@ -137,16 +137,25 @@ std::optional<Product> matmul_product(const Graph& graph, const ROperator& rop, 
   return p;
 }
 
+// Whether bodies take the residual beside the results.
+bool residual_fits(const Graph& graph, const Product& p, Activations activations) {
+  const auto type_of = [&](TensorId id) { return graph.tensor(id).dtype; };
+  if (!p.residual.valid() || type_of(p.residual) == type_of(p.out)) return true;
+  const bool bytes = activations == Activations::bytes, has_byte = is_whole_byte(type_of(p.residual)) || is_whole_byte(type_of(p.out));
+  if (bytes && has_byte) return p.narrow_in && p.narrow_out;
+  return (bytes || activations == Activations::mixed) && !p.narrow_out && p.narrow_in && type_of(p.residual) == type_of(p.in);
+}
+
 bool fits_device(const Graph& graph, const ROperator& rop, const Product& p, Activations activations) {
   if (p.rows() <= 0 || p.channels <= 0 || p.k() <= 0) return false;  // empty
   if (!is_f32_constant(graph, p.weights)) return false;
   if (p.bias.valid() && !is_f32_constant(graph, p.bias)) return false;
+  const bool bytes = activations == Activations::bytes;
   for (const TensorId id : {p.in, p.out, p.residual}) {
-    if (id.valid() && !(activations == Activations::f32 ? is_plain_f32 : is_plain_values)(graph.tensor(id))) return false;
+    const auto is_plain = activations == Activations::f32 ? is_plain_f32 : bytes ? is_plain_values_or_bytes : is_plain_values;
+    if (id.valid() && !is_plain(graph.tensor(id))) return false;
   }
-  const auto type_of = [&](TensorId id) { return graph.tensor(id).dtype; };
-  const bool may_mix = activations == Activations::mixed && !p.narrow_out && p.narrow_in;
-  if (p.residual.valid() && type_of(p.residual) != type_of(p.out) && !(may_mix && type_of(p.residual) == type_of(p.in))) return false;
+  if (!residual_fits(graph, p, activations)) return false;
   for (size_t d = 0; d < 2; ++d) {
     if ((p.kernel[d] - 1) * p.dilation[d] > rk::kMostTapDistance) return false;
   }
@@ -183,8 +192,11 @@ std::optional<Product> product_with_prologue(const Graph& graph, const ROperator
     p->residual = rop.epilogue.residual;
     p->residual_after_activation = rop.epilogue.residual_after_activation;
   }
-  p->narrow_in = is_narrow(graph.tensor(p->in).dtype);
-  p->narrow_out = is_narrow(graph.tensor(p->out).dtype);
+  const auto is_small = [&](TensorId id) { return is_narrow(graph.tensor(id).dtype) || is_whole_byte(graph.tensor(id).dtype); };
+  p->narrow_in = is_small(p->in);
+  p->narrow_out = is_small(p->out);
+  p->byte_in = is_whole_byte(graph.tensor(p->in).dtype);
+  p->in_low = low_of(graph, p->in);
   if (!fits_device(graph, rop, *p, activations)) return std::nullopt;
   return p;
 }
@@ -241,7 +253,7 @@ float weight_at(const float* data, const Product& p, int64_t group, int64_t n, i
   return WeightRow(data, p, group, n, k / p.in_channels)[k % p.in_channels];
 }
 
-bool has_bias(const Product& p) { return p.bias.valid() || p.epilogue_bias.valid(); }
+bool has_bias(const Product& p) { return p.bias.valid() || p.epilogue_bias.valid() || p.in_low != 0; }
 
 std::vector<float> bias_of(const Graph& graph, const Product& p) {
   std::vector<float> sum(static_cast<size_t>(p.groups * p.channels), 0.0F);
@@ -253,6 +265,16 @@ std::vector<float> bias_of(const Graph& graph, const Product& p) {
   };
   add(p.bias, p.beta);
   add(p.epilogue_bias, 1);
+  if (p.in_low == 0) return sum;
+  const float* const weights = f32_data(graph.tensor(p.weights));
+  for (size_t n = 0; n < sum.size(); ++n) {
+    double all = 0;
+    for (int64_t tap = 0; tap < p.taps(); ++tap) {
+      const WeightRow row(weights, p, static_cast<int64_t>(n) / p.channels, static_cast<int64_t>(n) % p.channels, tap);
+      for (int64_t channel = 0; channel < p.in_channels; ++channel) all += static_cast<double>(row[channel]);
+    }
+    sum[n] = static_cast<float>(sum[n] + static_cast<double>(p.in_low) * all);
+  }
   return sum;
 }
 

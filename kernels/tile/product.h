@@ -22,7 +22,9 @@ struct Product {
   std::array<int64_t, 2> in_extent = {1, 1}, kernel = {1, 1}, stride = {1, 1}, pad = {0, 0}, dilation = {1, 1};  // h, w
 
   TensorId in, out, residual;
-  bool narrow_in = false, narrow_out = false;                              // in and out have 16 bits
+  bool narrow_in = false, narrow_out = false;                              // in and out have 16 bits, or 8
+  bool byte_in = false;                                                    // in has 8
+  int64_t in_low = 0;                                                      // Buffer::low of in
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};  // image, channel, h, w
   bool residual_after_activation = false;
   bool keeps_tiles = false;  // results are asked for by tiles of rows and columns, so these stay dimensions of their own
@@ -56,8 +58,9 @@ struct Product {
 // Nothing where the rOperator is neither a Conv nor a MatMul, has an operand that the bodies cannot take, or is empty. A Conv with a
 // prologue (compiler/ir/ops.h) has a product only for bodies that call product_with_prologue and compute the prologue, too. Activations
 // are f32; for a body that asks for `narrow` ones, in and out may each have 16 bits as well, and a residual has out's type; for one that
-// asks for `mixed` ones, the residual of f32 results may have in's type.
-enum class Activations : uint8_t { f32, narrow, mixed };
+// asks for `mixed` ones, the residual of f32 results may have in's type. With `bytes` each of the three may be a byte, too, and a byte may
+// have been made of 0 or of another number (Buffer::low): what the products get for in's is in the bias.
+enum class Activations : uint8_t { f32, narrow, mixed, bytes };
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 

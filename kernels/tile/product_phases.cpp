@@ -4,6 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
 
 #include "kernels/args.h"
 #include "kernels/narrow.h"
@@ -111,7 +115,8 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   Phase phase = early_phase("kernels/tile/split_k_sum.cuh", at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum", "rk::SplitKSumArgs");
   if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
   const DType values = request.graph.tensor(p.out).dtype;
-  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
+  if (values != DType::f32) phase.template_args.emplace_back("Out", value_type(values));
+  if (is_whole_byte(values)) phase.header = "kernels/tile/split_k_sum_bytes.cuh";
   const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
   phase.args = {
       {"partial", ArgValue{ScratchArg{0}}},
@@ -131,6 +136,7 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
       {"out_w", divisor_arg(p.pixels[2])},
       {"clip", clip_arg(request.rop.epilogue, p.residual_after_activation)},
   };
+  if (const int64_t low = low_of(request.graph, p.out); low != 0) phase.args.push_back({"out_low", float_arg(static_cast<float>(low))});
   phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
   const double elements = static_cast<double>(sum_rows * kSumColumns);
   phase.cost.flops = elements * static_cast<double>(splits);
@@ -180,16 +186,61 @@ void append_pixels(const Graph& graph, TensorId id, const std::array<int64_t, 4>
   for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
 }
 
-std::vector<float> scales_of(const float* data, const Product& p) {
-  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
+namespace {
+
+// Calls use(weights) for the weights of each output channel, until it returns false.
+template <class Use>
+void for_channels(const float* data, const Product& p, const Use& use) {
+  std::vector<float> weights(static_cast<size_t>(p.k()));
   for (int64_t n = 0; n < p.groups * p.channels; ++n) {
     for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
       const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
       for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
     }
-    scales.push_back(half_scale(weights));
+    if (!use(weights)) return;
   }
+}
+
+}  // namespace
+
+std::vector<float> scales_of(const float* data, const Product& p) {
+  std::vector<float> scales;
+  for_channels(data, p, [&](const std::vector<float>& weights) {
+    scales.push_back(half_scale(weights));
+    return true;
+  });
   return scales;
+}
+
+std::optional<std::vector<float>> byte_scales_of(const float* data, const Product& p) {
+  std::vector<float> scales;
+  bool all = true;
+  for_channels(data, p, [&](const std::vector<float>& weights) {
+    const std::optional<float> scale = byte_scale(weights);
+    if (scale) scales.push_back(*scale);
+    return all = scale.has_value();
+  });
+  return all ? std::optional(scales) : std::nullopt;
+}
+
+bool has_byte_scales(const Graph& graph, const Product& p) {
+  // By the constant, and by what says which of its numbers are a channel's.
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, float>;
+  static std::mutex mutex;
+  static std::map<std::weak_ptr<const void>, std::map<Key, bool>, std::owner_less<>> known;
+  const TensorData& data = graph.tensor(p.weights).data;
+  const Key key = {p.groups, p.channels, p.k(), p.weight_stride_n, p.weight_stride_channel, p.pairs ? p.pair_tap : 1, p.alpha};
+  {
+    const std::lock_guard lock(mutex);
+    const auto of_data = known.find(data.life());
+    if (of_data != known.end()) {
+      if (const auto found = of_data->second.find(key); found != of_data->second.end()) return found->second;
+    }
+  }
+  const std::shared_ptr<const Bytes> bytes = data.hold();
+  const bool has = byte_scales_of(reinterpret_cast<const float*>(bytes->data()), p).has_value();
+  const std::lock_guard lock(mutex);
+  return known[data.life()][key] = has;
 }
 
 }  // namespace tamp::kernels

@@ -2,6 +2,9 @@
 // rows that a rTask stores.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/tile/product.h"
@@ -21,6 +24,9 @@ std::vector<float> padded_bias(const Graph& graph, const Product& product, int64
 // 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
 // is less than an fp32 sum keeps.
 std::vector<float> scales_of(const float* data, const Product& product);
+// Steps of which all weights of an output channel are whole multiples that a signed byte holds; none where a channel has no such step.
+std::optional<std::vector<float>> byte_scales_of(const float* data, const Product& product);
+bool has_byte_scales(const Graph& graph, const Product& product);  // remembered as long as the weights exist
 
 // rk::ClipArgs of kernels/tile/lean_epilogue.cuh.
 ArgValue clip_arg(const Epilogue& epilogue, bool residual_after);

@@ -24,7 +24,8 @@ struct SplitKSumArgs {  // in tables
   int32_t rows, channels, pitch, splits, rows_per_rtask;
   int32_t vector_out, vector_residual;
   Divisor row_blocks, pixels, out_w;
-  ClipArgs clip;  // of split_k_sum_rows, which has no other activations
+  ClipArgs clip;    // of split_k_sum_rows, which has no other activations
+  float out_low{};  // the number that a byte of 0 stands for, of results in Unsigned8
 };
 
 // Out: of the results and the residual in memory.
@@ -45,7 +46,8 @@ RK_BODY void split_k_sum(const Task<Veu>& task) {
   const float* const partial = task.address(args.partial) + n;
   const int64_t split_stride = args.split_stride;
   const int splits = args.splits;
-  const Finish4<Out> finish = finish_of<Out>(task, args, n, args.channels - n, load_bias4(task, args, n), 0);
+  Finish4<Out> finish = finish_of<Out>(task, args, n, args.channels - n, load_bias4(task, args, n), 0);
+  if constexpr (sizeof(Out) == 1) finish.out_low = args.out_low;
 #pragma unroll 1
   for (int m = first + static_cast<int>(threadIdx.x) / kThreadsPerRow; m < last; m += kRowThreads) {
     const float* from = partial + static_cast<int64_t>(m) * args.pitch;

@@ -14,12 +14,13 @@ namespace rk {
 struct Fp16 {};  // in tables
 struct Bf16 {};  // in tables
 // In and Out are the types in memory: at least one of them is Half or Bfloat, the other the same or float. Added is that of a residual:
-// Out, or In where Out is float. WHOLE: see Whole.
+// Out, or In where Out is float. WHOLE: see Whole. Of whole numbers all three may be Signed8 or Unsigned8, too.
 template <class In, class Out, class Added = Out, int WHOLE = kNotWhole>
 struct Narrow {};  // in tables
 
 template <class Math>
 struct StagedMath {
+  using Sum = float;
   using Out = float;    // of the results in memory
   using Added = float;  // and of the residual
   static constexpr StagedUnits kOf = kStaged16Bits;
@@ -53,6 +54,7 @@ struct StagedMath {
 // kernels/vdevice/mma.cuh would be an instruction for every pixel and k).
 template <>
 struct StagedMath<Tf32> {
+  using Sum = float;
   using Out = float;
   using Added = float;
   static constexpr bool kRows = false;
@@ -71,28 +73,10 @@ struct StagedMath<Tf32> {
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_tf32(d, a, b); }
 };
 
-template <class Out_>
-struct StagedMath<Narrow<float, Out_>> : StagedMath<std::conditional_t<std::is_same_v<Out_, Half>, Fp16, Bf16>> {
-  using Out = Out_;
-  using Added = Out_;
-};
-template <class In, class Out_, class Added_, int WHOLE>
-struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> {
-  using Out = Out_;
-  using Added = Added_;
-  static constexpr bool kRows = false;
-  static constexpr StagedUnits kOf = kStagedNarrow;
-  static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
-  static constexpr bool kScales = WHOLE != kNotWhole;
-  static constexpr bool kRounds = WHOLE >= kWholeResults, kSums = WHOLE == kWholeSums;
-  RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = words[i];
-  }
-  RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
-    b[0] = words[0][tile * 2];
-    b[1] = words[0][tile * 2 + 1];
-  }
+// The product of two operands of a narrow type: of bytes, see kernels/product/staged_bytes.cuh.
+template <class In>
+struct NarrowProducts {
+  using Sum = float;
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (std::is_same_v<In, Half>)
       mma_f16(d, a, b);
@@ -108,6 +92,30 @@ struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> {
       deep_bf16(d, a, b);
   }
 #endif
+};
+
+template <class Out_>
+struct StagedMath<Narrow<float, Out_>> : StagedMath<std::conditional_t<std::is_same_v<Out_, Half>, Fp16, Bf16>> {
+  using Out = Out_;
+  using Added = Out_;
+};
+template <class In, class Out_, class Added_, int WHOLE>
+struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> : NarrowProducts<In> {
+  using Out = Out_;
+  using Added = Added_;
+  static constexpr bool kRows = false;
+  static constexpr StagedUnits kOf = kStagedNarrow;
+  static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
+  static constexpr bool kScales = WHOLE != kNotWhole;
+  static constexpr bool kRounds = WHOLE >= kWholeResults, kSums = WHOLE == kWholeSums;
+  RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = words[i];
+  }
+  RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
+    b[0] = words[0][tile * 2];
+    b[1] = words[0][tile * 2 + 1];
+  }
 };
 // As Math, but a step of weights is rows of 64 channels: 128 bytes for each output channel, with cells permuted like those of boxes.
 template <class Math>

@@ -76,20 +76,20 @@ RK_INLINE void cp_async8(void* smem, const void* gmem) {
 #endif
 }
 
-// cp_async16 for 8 or 16 aligned bytes through L1, as load4_near: for what neighbouring threads copy, too.
+// cp_async16 for 4, 8 or 16 aligned bytes through L1, as load4_near: for what neighbouring threads copy, too.
 template <int kBytes>
 RK_INLINE void cp_async_near(void* smem, const void* gmem, bool valid) {
-  static_assert(kBytes == 8 || kBytes == 16);
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
 #if RK_HAS_CP_ASYNC
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(smem_address(smem)), "l"(gmem), "n"(kBytes), "r"(valid ? kBytes : 0)
                : "memory");
 #elif defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::cp_async(smem, gmem, kBytes, valid);
 #elif defined(__CUDA_ARCH__)
-  uint2* const to = static_cast<uint2*>(smem);
-  const uint2* const from = static_cast<const uint2*>(gmem);
+  uint32_t* const to = static_cast<uint32_t*>(smem);
+  const uint32_t* const from = static_cast<const uint32_t*>(gmem);
 #pragma unroll
-  for (int i = 0; i < kBytes / 8; ++i) to[i] = valid ? from[i] : uint2{0, 0};
+  for (int i = 0; i < kBytes / 4; ++i) to[i] = valid ? from[i] : 0;
 #endif
 }
 

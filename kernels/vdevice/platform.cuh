@@ -39,6 +39,7 @@ RK_INLINE uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__
 // nothing else to do before: the first product of a tile waited for a hundred clocks of zeros and addresses.
 #if defined(__CUDA_ARCH__)
 RK_INLINE void known_now(uint32_t& value) { asm volatile("" : "+r"(value)); }
+RK_INLINE void known_now(int32_t& value) { asm volatile("" : "+r"(value)); }
 RK_INLINE void known_now(float& value) { asm volatile("" : "+f"(value)); }
 template <class T>
 RK_INLINE void known_now(T*& value) {

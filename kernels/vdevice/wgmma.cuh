@@ -48,7 +48,8 @@ RK_INLINE void end_wide() {
 #define RK_REGISTERS_80 RK_REGISTERS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define RK_REGISTERS_96 RK_REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define RK_REGISTERS_112 RK_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define RK_SUMS_4(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define RK_SUM(x) "+f"(x)
+#define RK_SUMS_4(j) RK_SUM(d[j][0]), RK_SUM(d[j][1]), RK_SUM(d[j][2]), RK_SUM(d[j][3])
 #define RK_SUMS_8(j) RK_SUMS_4(j), RK_SUMS_4(j + 1)
 #define RK_SUMS_16(j) RK_SUMS_8(j), RK_SUMS_8(j + 2)
 #define RK_REGISTERS_16_ALONE RK_REGISTERS_16
@@ -87,27 +88,46 @@ RK_INLINE void wide_tf32(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" RK_REGISTERS_##sums "}, " operands ", 1, 1, 1, 0, 0;" \
                : RK_SUMS_##sums                                                                                                           \
                : "l"(a), "l"(b))
-#define RK_DEEP_ANY(type)                                                                             \
+#define RK_DEEP_ANY(product, type)                                                                    \
   static_assert(EIGHTS >= 4 && EIGHTS <= 28 && (EIGHTS % 4 == 0 || EIGHTS <= 18) && EIGHTS % 2 == 0); \
-  if constexpr (EIGHTS == 4) RK_DEEP(32, 16_ALONE, type, "%16, %17");                                 \
-  if constexpr (EIGHTS == 6) RK_DEEP(48, 24, type, "%24, %25");                                       \
-  if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");                                       \
-  if constexpr (EIGHTS == 10) RK_DEEP(80, 40, type, "%40, %41");                                      \
-  if constexpr (EIGHTS == 12) RK_DEEP(96, 48, type, "%48, %49");                                      \
-  if constexpr (EIGHTS == 14) RK_DEEP(112, 56, type, "%56, %57");                                     \
-  if constexpr (EIGHTS == 16) RK_DEEP(128, 64, type, "%64, %65");                                     \
-  if constexpr (EIGHTS == 18) RK_DEEP(144, 72, type, "%72, %73");                                     \
-  if constexpr (EIGHTS == 20) RK_DEEP(160, 80, type, "%80, %81");                                     \
-  if constexpr (EIGHTS == 24) RK_DEEP(192, 96, type, "%96, %97");                                     \
-  if constexpr (EIGHTS == 28) RK_DEEP(224, 112, type, "%112, %113")
+  if constexpr (EIGHTS == 4) product(32, 16_ALONE, type, "%16, %17");                                 \
+  if constexpr (EIGHTS == 6) product(48, 24, type, "%24, %25");                                       \
+  if constexpr (EIGHTS == 8) product(64, 32, type, "%32, %33");                                       \
+  if constexpr (EIGHTS == 10) product(80, 40, type, "%40, %41");                                      \
+  if constexpr (EIGHTS == 12) product(96, 48, type, "%48, %49");                                      \
+  if constexpr (EIGHTS == 14) product(112, 56, type, "%56, %57");                                     \
+  if constexpr (EIGHTS == 16) product(128, 64, type, "%64, %65");                                     \
+  if constexpr (EIGHTS == 18) product(144, 72, type, "%72, %73");                                     \
+  if constexpr (EIGHTS == 20) product(160, 80, type, "%80, %81");                                     \
+  if constexpr (EIGHTS == 24) product(192, 96, type, "%96, %97");                                     \
+  if constexpr (EIGHTS == 28) product(224, 112, type, "%112, %113")
 template <int EIGHTS>
 RK_INLINE void deep_f16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
-  RK_DEEP_ANY("f16");
+  RK_DEEP_ANY(RK_DEEP, "f16");
 }
 template <int EIGHTS>
 RK_INLINE void deep_bf16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
-  RK_DEEP_ANY("bf16");
+  RK_DEEP_ANY(RK_DEEP, "bf16");
 }
+#undef RK_DEEP
+
+// The same for bytes, 32 of k at a time: A is signed, `type` is that of B.
+#undef RK_SUM
+#define RK_SUM(x) "+r"(x)
+#define RK_DEEP(n, sums, type, operands)                                                                                \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k32.s32.s8." type " {" RK_REGISTERS_##sums "}, " operands ", 1;" \
+               : RK_SUMS_##sums                                                                                         \
+               : "l"(a), "l"(b))
+template <bool SIGNED, int EIGHTS>
+RK_INLINE void deep_bytes(int32_t (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
+  if constexpr (SIGNED) {
+    RK_DEEP_ANY(RK_DEEP, "s8");
+  } else {
+    RK_DEEP_ANY(RK_DEEP, "u8");
+  }
+}
+#undef RK_SUM
+#define RK_SUM(x) "+f"(x)
 #undef RK_DEEP_ANY
 #undef RK_DEEP
 
@@ -145,6 +165,7 @@ RK_INLINE void wide_bf16(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
 #undef RK_SUMS_16
 #undef RK_SUMS_8
 #undef RK_SUMS_4
+#undef RK_SUM
 #undef RK_REGISTERS_112
 #undef RK_REGISTERS_96
 #undef RK_REGISTERS_80
