@@ -106,6 +106,7 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   }
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   add_value_types(phase, in, stored);
+  if (is_whole_byte(in) || is_whole_byte(stored)) phase.header = "kernels/depthwise/depthwise_bytes.cuh";
   phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
                 {"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
@@ -222,12 +223,14 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
                          {"kPixels", std::to_string(strips.pixels)},
                          {"kStages", std::to_string(strips.stages)}};
   add_value_types(phase, in, stored);
+  if (is_whole_byte(in) || is_whole_byte(stored)) phase.header = "kernels/depthwise/depthwise_strips_bytes.cuh";
   Epilogue epilogue = rop.epilogue;
   if (epilogue.activation == Activation::rounded) {
-    if (!is_narrow(in) && !is_narrow(stored)) {
+    if (in == DType::f32 && stored == DType::f32) {
       phase.template_args.emplace_back("In", "float");
       phase.template_args.emplace_back("Out", "float");
     }
+    if (in != DType::f32 && stored == DType::f32) phase.template_args.emplace_back("Out", "float");
     phase.template_args.emplace_back("kRounds", "true");
     epilogue.activation = Activation::clip;
   }
@@ -266,13 +269,16 @@ void offer_strips(const Request& request, std::vector<RKernel>& out) {
 
 // --- all of the family --------------------------------------------------------------------------------------------------
 
-// The input and the result may each have 16 bits; a residual has the type of the result.
+// The input and the result may each have 16 bits, or be bytes whose 0 is 0 (of a result that is rounded); a residual has the type of the
+// result.
 bool has_plain_values(const Graph& graph, const ROperator& rop) {
   const TensorId in = rop.inputs[0], out = rop.outputs[0], residual = rop.epilogue.residual;
+  const auto is_value = [&](TensorId id) { return is_plain_values_or_bytes(graph.tensor(id)) && low_of(graph, id) == 0; };
   for (const TensorId id : reads_of(rop)) {
-    if (id == in || id == residual ? !is_plain_values(graph.tensor(id)) : !is_plain_f32(graph.tensor(id))) return false;
+    if (id == in || id == residual ? !is_value(id) : !is_plain_f32(graph.tensor(id))) return false;
   }
-  return is_plain_values(graph.tensor(out)) && (!residual.valid() || graph.tensor(residual).dtype == graph.tensor(out).dtype);
+  if (is_whole_byte(graph.tensor(out).dtype) && rop.epilogue.activation != Activation::rounded) return false;
+  return is_value(out) && (!residual.valid() || graph.tensor(residual).dtype == graph.tensor(out).dtype);
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -314,6 +320,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family depthwise() { return {"depthwise", offers, pack, accesses}; }
+Family depthwise() {
+  return {"depthwise", offers, pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

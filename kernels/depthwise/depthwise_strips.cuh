@@ -50,6 +50,8 @@ struct StripRows {
   RK_INLINE static float4 fetched(const char* slot, int i) {
     if constexpr (sizeof(In) == 4) {
       return load_shared4(slot, i * kThreads * kBytes);
+    } else if constexpr (sizeof(In) == 1) {
+      return Raw4<In>{{load_shared_word(slot, i * kThreads * kBytes)}}.floats();
     } else {
       const float2 pairs = load_shared2(slot, i * kThreads * kBytes);
       return Raw4<In>{{bits_of(pairs.x), bits_of(pairs.y)}}.floats();
