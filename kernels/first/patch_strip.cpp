@@ -8,10 +8,12 @@
 #include <cstring>
 #include <limits>
 
+#include "compiler/ir/fused.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/first/numbers.cuh"
+#include "kernels/first/patch_conv.h"
 #include "kernels/first/patch_conv_plan.h"
 #include "kernels/narrow.h"
 #include "kernels/tile/product_phases.h"
@@ -25,6 +27,8 @@ constexpr int64_t kCellFloats = 4;
 
 struct StripPlan {
   int64_t precision = 0, cell = 1, warps_n = 1, tile_h = 1, tile_w = 1, row_cells = 1, turns = 1;
+  int64_t end = rk::kStripClamped;
+  bool rounds() const { return end == rk::kStripRounded; }  // the sums have a scale for each channel
   bool narrow() const { return has_narrow_activations(static_cast<Precision>(precision)); }
   int64_t value_bytes() const { return narrow() ? 2 : 4; }
   int64_t warp_channels() const { return 8 * rk::strip_tiles(narrow()); }
@@ -34,7 +38,7 @@ struct StripPlan {
 constexpr ConfigField<StripPlan> kConfig[] = {
     {"precision", &StripPlan::precision}, {"cell", &StripPlan::cell},     {"warps_n", &StripPlan::warps_n},
     {"tile_h", &StripPlan::tile_h},       {"tile_w", &StripPlan::tile_w}, {"row_cells", &StripPlan::row_cells},
-    {"turns", &StripPlan::turns},
+    {"turns", &StripPlan::turns},         {"end", &StripPlan::end, true},
 };
 StripPlan config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
 
@@ -50,8 +54,8 @@ int64_t patch_rows(const Product& p, const StripPlan& c) { return patch_h(p, c) 
 int64_t row_cells(const Product& p, int64_t tile_w) { return ceil_div((tile_w - 1) * p.stride[1] + columns_of(p) + 2, kCellFloats); }
 // A lane that has nothing to load in the last granule loads from the row behind the patch.
 int64_t patch_bytes(const Product& p, const StripPlan& c) { return (patch_rows(p, c) + 1) * c.row_cells * kCellFloats * 4; }
-// 16 bits: one patch of floats, two rounded; tf32: two patches. Then the bias.
-int64_t work_bytes(const Product& p, const StripPlan& c) { return 2 * patch_bytes(p, c) + 4 * c.block(); }
+// 16 bits: one patch of floats, two rounded; tf32: two patches. Then the bias, and the scales of sums that are rounded.
+int64_t work_bytes(const Product& p, const StripPlan& c) { return 2 * patch_bytes(p, c) + 4 * c.block() * (c.rounds() ? 2 : 1); }
 
 int64_t tiles_along(const Product& p, const StripPlan& c, size_t d) { return ceil_div(p.pixels[d + 1], d == 0 ? c.tile_h : c.tile_w); }
 int64_t tiles_of(const Product& p, const StripPlan& c) { return p.pixels[0] * tiles_along(p, c, 0) * tiles_along(p, c, 1); }
@@ -83,14 +87,17 @@ float slot_weight(const float* data, const Product& p, int64_t channel, int64_t 
   return weight_at(data, p, 0, channel, (h * p.kernel[1] + w) * p.in_channels + in_channel);
 }
 
-// The 4 words of a lane and a granule (rk::StripProduct::weight). Column g of tile i is channel g / 2 * (2 tiles) + 2 i + g % 2.
-std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const StripPlan& c, int64_t first_channel, int64_t granule,
-                                   int64_t lane) {
+// The 4 words of a lane and a granule (rk::StripProduct::weight). Column g of tile i is channel g / 2 * (2 tiles) + 2 i + g % 2. `scales`:
+// what the weights of a channel are divided by.
+std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const StripPlan& c, const std::vector<float>& scales,
+                                   int64_t first_channel, int64_t granule, int64_t lane) {
   const int64_t g = lane / 4, k = lane % 4 * 2;
   std::array<uint32_t, 4> words{};
   for (int64_t i = 0; i < rk::strip_tiles(c.narrow()); ++i) {
     const int64_t channel = first_channel + g / 2 * 2 * rk::strip_tiles(c.narrow()) + 2 * i + g % 2;
-    const float low = slot_weight(data, p, channel, granule, k), high = slot_weight(data, p, channel, granule, k + 1);
+    const float per_scale = c.rounds() ? 1 / scales[static_cast<size_t>(channel)] : 1;
+    const float low = slot_weight(data, p, channel, granule, k) * per_scale,
+                high = slot_weight(data, p, channel, granule, k + 1) * per_scale;
     if (c.narrow()) {
       words[static_cast<size_t>(i)] = narrow_pair(static_cast<Precision>(c.precision), low, high);
     } else {
@@ -101,22 +108,62 @@ std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const St
   return words;
 }
 
-Product product_for(const Graph& graph, const ROperator& rop) {
-  return known(product_of(graph, rop, Activations::narrow), "patch_strip", rop);
+// The convolution of a Fused that quantises its pixels first (quantised_patches_fusion.cpp), as one of the pixels as they come.
+std::optional<Product> product_of_quantised(const Graph& graph, const ROperator& rop, const FusedView& steps) {
+  Graph alone = steps.body();
+  const ROperator& conv = alone.rops[1];
+  for (const TensorId id : reads_of(conv)) {
+    const TensorId outside = id == conv.inputs[0] ? steps.input(0, 0) : steps.outside(id);
+    alone.tensor(id) = graph.tensor(outside);
+  }
+  alone.tensor(conv.outputs[0]) = graph.tensor(rop.outputs[0]);
+  std::optional<Product> p = product_of(alone, conv, Activations::bytes);
+  if (!p) return std::nullopt;
+  p->in = steps.input(0, 0);
+  p->weights = steps.outside(p->weights);
+  p->bias = p->bias.valid() ? steps.outside(p->bias) : p->bias;
+  p->epilogue_bias = steps.bias(1);
+  p->out = rop.outputs[0];
+  return p;
+}
+
+std::optional<Product> strip_product_of(const Graph& graph, const ROperator& rop) {
+  const std::optional<FusedView> quantised = quantised_patches_of(rop);
+  return quantised ? product_of_quantised(graph, rop, *quantised) : product_of(graph, rop, Activations::bytes);
+}
+Product product_for(const Graph& graph, const ROperator& rop) { return known(strip_product_of(graph, rop), "patch_strip", rop); }
+// The convolution's epilogue.
+const Epilogue& epilogue_of(const ROperator& rop) {
+  const std::optional<FusedView> quantised = quantised_patches_of(rop);
+  return quantised ? quantised->step(1).epilogue : rop.epilogue;
+}
+
+// Of each block of channels the biases, and then the scales.
+std::vector<float> by_blocks(const std::vector<float>& bias, const std::vector<float>& scales, size_t block) {
+  std::vector<float> all;
+  for (size_t first = 0; first < bias.size(); first += block) {
+    for (const std::vector<float>* some : {&bias, &scales}) {
+      const auto begin = some->begin() + static_cast<std::ptrdiff_t>(first);
+      all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(block));
+    }
+  }
+  return all;
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const Product p = product_for(graph, rop);
   const StripPlan c = config_of(rkernel);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> bias = bias_of(graph, p);
-  bias.resize(static_cast<size_t>(blocks_of(p, c) * c.block()), 0.0F);
+  const auto padded = static_cast<size_t>(blocks_of(p, c) * c.block());
+  std::vector<float> bias = bias_of(graph, p), scales = c.rounds() ? scales_of(data, p) : std::vector<float>();
+  bias.resize(padded, 0.0F);
+  if (c.rounds()) scales.resize(padded, 1.0F), bias = by_blocks(bias, scales, static_cast<size_t>(c.block()));
   Bytes bytes(static_cast<size_t>(weight_bytes(p, c)) + bias.size() * 4);
   std::byte* to = bytes.data();
   for (int64_t warp = 0; warp < blocks_of(p, c) * c.warps_n; ++warp) {
     for (int64_t granule = 0; granule < granules_of(p); ++granule) {
       for (int64_t lane = 0; lane < 32; ++lane, to += 16)
-        std::memcpy(to, lane_words(data, p, c, warp * c.warp_channels(), granule, lane).data(), 16);
+        std::memcpy(to, lane_words(data, p, c, scales, warp * c.warp_channels(), granule, lane).data(), 16);
     }
   }
   std::memcpy(to, bias.data(), bias.size() * 4);
@@ -188,8 +235,8 @@ bool is_smooth(Activation a) {
 }
 
 void set_args(const Request& request, const Product& p, const StripPlan& c, Phase& phase) {
-  const Epilogue& e = request.rop.epilogue;
-  const bool clips = e.activation == Activation::clip;
+  const Epilogue& e = epilogue_of(request.rop);
+  const bool clips = e.activation == Activation::clip || e.activation == Activation::rounded;
   const float infinity = std::numeric_limits<float>::infinity();
   add_args(phase, {{"in", arg(TensorArg{p.in})},
                    {"out", arg(TensorArg{p.out})},
@@ -210,6 +257,12 @@ void set_args(const Request& request, const Product& p, const StripPlan& c, Phas
                    {"tiles_w", divisor_arg(tiles_along(p, c, 1))},
                    {"tiles_h", divisor_arg(tiles_along(p, c, 0))},
                    {"columns", divisor_arg(c.tile_w)}});
+  const std::optional<FusedView> quantised = quantised_patches_of(request.rop);
+  if (!quantised) return;
+  const ElementwiseStep& round = quantised->as<Elementwise>(0)->steps[1];
+  add_args(phase, {{"in_step", float_arg(*f32_data(request.graph.tensor(quantised->input(0, 1))))},
+                   {"in_low", float_arg(round.a)},
+                   {"in_high", float_arg(round.b)}});
 }
 
 Cost cost_of(const ShapedVDevice& vdevice, const Product& p, const StripPlan& c, DType values) {
@@ -242,14 +295,20 @@ RKernel rkernel_of(const Request& request, const Product& p, const StripPlan& c)
                          {"ROW_CELLS", std::to_string(c.row_cells)},
                          {"WARPS_N", std::to_string(c.warps_n)},
                          {"CELL", std::to_string(c.cell)},
-                         {"SMOOTH", is_smooth(request.rop.epilogue.activation) ? "true" : "false"}};
-  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
+                         {"END", c.rounds()                  ? "rk::kStripRounded"
+                                 : c.end == rk::kStripSmooth ? "rk::kStripSmooth"
+                                                             : "rk::kStripClamped"}};
+  const bool quantises = quantised_patches_of(request.rop).has_value();
+  if (is_whole_byte(values)) phase.header = "kernels/first/patch_strip_bytes.cuh";
+  if (values != DType::f32 || quantises) phase.template_args.emplace_back("Out", value_type(values));
+  if (quantises) phase.template_args.emplace_back("QUANTISES", "true");
   set_args(request, p, c, phase);
   phase.rtasks = blocks_of(p, c) * strips_of(p, c);
   phase.work_bytes = work_bytes(p, c);
   phase.cost = cost_of(request.vdevice, p, c, values);
-  const std::string name = fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles>", name_of(static_cast<Precision>(c.precision)),
-                                       c.tile_h, c.tile_w, c.block(), c.turns);
+  const std::string name =
+      fmt::format("patch_strip_{}<{}x{} pixels, {} channels, {} tiles{}{}>", name_of(static_cast<Precision>(c.precision)), c.tile_h,
+                  c.tile_w, c.block(), c.turns, quantises ? ", quantises" : "", c.rounds() ? ", rounded" : "");
   return one_phase(name, to_config(c, kConfig), phase);
 }
 
@@ -265,24 +324,29 @@ bool can_compute(const ShapedVDevice& vdevice, Precision precision) {
 
 // Whether the body computes this convolution in the precision.
 bool suits(const Request& request, const Product& p) {
-  const Activation a = request.rop.epilogue.activation;
-  const bool fast = a == Activation::none || a == Activation::relu || a == Activation::clip || is_smooth(a);
+  const Activation a = epilogue_of(request.rop).activation;
+  const bool rounds = a == Activation::rounded,
+             fast = a == Activation::none || a == Activation::relu || a == Activation::clip || is_smooth(a) || rounds;
   const Tensor& out = request.graph.tensor(p.out);
   const bool one_access = has_vector_channels(out, p.out_strides, p.channels, has_narrow_activations(request.precision) ? 8 : 4);
   const Tensor& weights = request.graph.tensor(p.weights);
-  return p.groups == 1 && p.in_channels <= kMostChannels && !is_narrow(request.graph.tensor(p.in).dtype) && !p.residual.valid() && fast &&
-         p.stride[1] % 2 == 0 && p.dilation[0] == 1 && p.dilation[1] == 1 && lead_of(p) + p.kernel[1] <= 8 &&
-         granules_of(p) <= kMostGranules && one_access && (request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha));
+  return p.groups == 1 && p.in_channels <= kMostChannels && request.graph.tensor(p.in).dtype == DType::f32 && !p.residual.valid() && fast &&
+         (!is_whole_byte(out.dtype) || (rounds && low_of(request.graph, p.out) == 0)) && p.stride[1] % 2 == 0 && p.dilation[0] == 1 &&
+         p.dilation[1] == 1 && lead_of(p) + p.kernel[1] <= 8 && granules_of(p) <= kMostGranules && one_access &&
+         (request.precision != Precision::fp16 || rounds || halves_hold(weights.data, p.alpha));
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
+  const bool quantises = quantised_patches_of(request.rop).has_value();
+  if (!std::holds_alternative<Conv>(request.rop.attrs) && !quantises) return {};
   const ShapedVDevice& vdevice = request.vdevice;
-  if (!can_compute(vdevice, request.precision)) return {};
-  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
+  if (!can_compute(vdevice, request.precision) || (quantises && !has_narrow_activations(request.precision))) return {};
+  const std::optional<Product> p = strip_product_of(request.graph, request.rop);
   if (!p || !suits(request, *p)) return {};
   StripPlan plan;
   plan.precision = static_cast<int64_t>(request.precision);
+  const Activation activation = epilogue_of(request.rop).activation;
+  plan.end = activation == Activation::rounded ? rk::kStripRounded : is_smooth(activation) ? rk::kStripSmooth : rk::kStripClamped;
   plan.cell = has_vector_rows(request.graph, *p) ? kCellFloats : 1;
   while (plan.block() < p->channels && plan.block() < 64) plan.warps_n *= 2;
   // With one tile a rTask there is nothing to copy ahead.
@@ -311,6 +375,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family patch_strip() { return {"patch_strip", list_candidates, pack, accesses}; }
+Family patch_strip() {
+  return {"patch_strip", list_candidates, pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

@@ -31,10 +31,11 @@ struct PatchStripArgs {              // in tables
   int32_t tile_h, tile_w, kernel_w;
   int32_t rows, patch_bytes;  // of a patch of floats: rows to copy; what it takes
   int32_t tiles, turns;       // of all images, of a rTask
-  int32_t activation;         // SMOOTH
+  int32_t activation;         // kStripSmooth
   float low, high;            // otherwise
   Divisor strips;             // rTasks of a block of channels
   Divisor tiles_w, tiles_h, columns;
+  float in_step{}, in_low{}, in_high{};  // QUANTISES: inputs become rounded(x / in_step; in_low, in_high)
 };
 
 // A tile: its first output pixel, and what the patch begins with; `shift` columns later the first pixel's padded row begins.
@@ -70,13 +71,26 @@ RK_INLINE void copy_strip(const PatchStripArgs& args, const StripPlace& place, c
   }
 }
 
-// Rounds a patch of floats to 16 bits. A thread takes the cells that it has copied, if they were copied by 16 bytes.
-template <class Math, int ROW_CELLS>
+// x / step by its reciprocal and two more steps (Markstein): the quotient that a division rounds to, but for subnormal numbers, in a
+// fraction of the instructions. Those are less than half a step here.
+RK_INLINE float quotient(float x, float step, float reciprocal) {
+  const float q = x * reciprocal;
+  return fmaf(fmaf(-q, step, x), reciprocal, q);
+}
+
+// Rounds a patch of floats to 16 bits. A thread takes the cells that it has copied, if they were copied by 16 bytes. QUANTISES: to whole
+// numbers first, as the quantisation of a network's input does; what lies outside the image is 0 before and after.
+template <class Math, int ROW_CELLS, bool QUANTISES>
 RK_INLINE void round_strip(const PatchStripArgs& args, const char* floats, char* rounded) {
   const int cells = args.rows * ROW_CELLS;
+  const float step = args.in_step, per_step = 1.0f / step, low = args.in_low, high = args.in_high;
 #pragma unroll 2
   for (int i = static_cast<int>(threadIdx.x); i < cells; i += kComputeWarps * kWarp) {
-    const float4 v = load_shared4(floats, i * 16);
+    float4 v = load_shared4(floats, i * 16);
+    if constexpr (QUANTISES)
+      v = clamped4<true>(
+          {quotient(v.x, step, per_step), quotient(v.y, step, per_step), quotient(v.z, step, per_step), quotient(v.w, step, per_step)}, low,
+          high);
     store_shared2(rounded, i * 8, {float_of(pair_of<Math>(v.x, v.y)), float_of(pair_of<Math>(v.z, v.w))});
   }
 }
@@ -184,7 +198,8 @@ struct StripProduct {
     }
   }
 
-  // The sums of 32 pixels, bias included.
+  // The sums of 32 pixels; SCALED: without the bias, else with it.
+  template <bool SCALED>
   RK_INLINE void compute(const PatchStripArgs& args, const StripPlace& place, const char* patch, const char* bias, int chunk) {
     __syncwarp();  // lanes without a pixel or channel are ahead
     const char* row[4];
@@ -192,7 +207,8 @@ struct StripProduct {
     for (int i = 0; i < 4; ++i) row[i] = patch + offset_in_patch(args, place, pixel(chunk, i * 8));
 #pragma unroll
     for (int i = 0; i < kTiles; i += 2) {
-      const float4 v = load_shared4(bias, (lane_channel() + 2 * i) * 4);
+      float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
+      if constexpr (!SCALED) v = load_shared4(bias, (lane_channel() + 2 * i) * 4);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         sum[m][i][0] = sum[m][i][2] = v.x, sum[m][i][1] = sum[m][i][3] = v.y;
@@ -209,17 +225,23 @@ struct StripProduct {
   }
 };
 
-template <bool SMOOTH>
-RK_INLINE float4 finish_strip(const PatchStripArgs& args, const float4& v) {
-  if constexpr (SMOOTH)
-    return smooth4(args.activation, v);
-  else
-    return clamp4(v, args.low, args.high);
+// The sums of four channels from `channel` of the block on. kStripRounded: of whole numbers, which have a scale (behind the biases).
+template <int END, int BLOCK>
+RK_INLINE float4 finish_strip(const PatchStripArgs& args, const float4& v, const char* bias, int channel) {
+  if constexpr (END == kStripSmooth) return smooth4(args.activation, v);
+  if constexpr (END == kStripClamped) return clamp4(v, args.low, args.high);
+  const float4 plus = load_shared4(bias, channel * 4), times = load_shared4(bias, (BLOCK + channel) * 4);
+  return clamped4<true>({fmaf(v.x, times.x, plus.x), fmaf(v.y, times.y, plus.y), fmaf(v.z, times.z, plus.z), fmaf(v.w, times.w, plus.w)},
+                        args.low, args.high);
 }
 
 // Stores the results of 32 pixels of a tile whose first result is `out`, already that of the lane's first channel.
-template <bool SMOOTH, class Product, class Out>
-RK_INLINE void store_strip(const PatchStripArgs& args, const StripPlace& place, const Product& product, int chunk, Out* out) {
+template <int END, class Product, class Out>
+RK_INLINE void store_strip(const PatchStripArgs& args, const StripPlace& place, const Product& product, int chunk, const char* bias,
+                           Out* out) {
+  const auto finished = [&](int i, int q) {
+    return finish_strip<END, Product::kBlock>(args, product.sums_of(i, q), bias, Product::lane_channel() + 4 * q);
+  };
   const PixelStrides s = args.out_strides;
   const int rows = min(args.tile_h, args.out_h - place.oh), columns = args.out_w - place.ow;
 #pragma unroll
@@ -230,18 +252,19 @@ RK_INLINE void store_strip(const PatchStripArgs& args, const StripPlace& place, 
     if (h >= rows || w >= columns) continue;
     Out* const to = out + (h * s.h + w * s.w);
     if constexpr (sizeof(Out) == 2 && Product::kLaneChannels == 8) {
-      const float4 a = finish_strip<SMOOTH>(args, product.sums_of(i, 0)), b = finish_strip<SMOOTH>(args, product.sums_of(i, 1));
+      const float4 a = finished(i, 0), b = finished(i, 1);
       store4(reinterpret_cast<float*>(to), {float_of(pair_of<Out>(a.x, a.y)), float_of(pair_of<Out>(a.z, a.w)),
                                             float_of(pair_of<Out>(b.x, b.y)), float_of(pair_of<Out>(b.z, b.w))});
     } else {
 #pragma unroll
-      for (int q = 0; q < Product::kLaneChannels / 4; ++q) store4(to + 4 * q, finish_strip<SMOOTH>(args, product.sums_of(i, q)));
+      for (int q = 0; q < Product::kLaneChannels / 4; ++q) store4(to + 4 * q, finished(i, q));
     }
   }
 }
 
-// SMOOTH: the activation is gelu, gelu_tanh, silu or hard_swish; otherwise none, relu or clip.
-template <class Veu, class Math, int ROWS, int CHANNELS, int COLUMNS, int ROW_CELLS, int WARPS_N, int CELL, bool SMOOTH, class Out = float>
+// END: a StripEnd.
+template <class Veu, class Math, int ROWS, int CHANNELS, int COLUMNS, int ROW_CELLS, int WARPS_N, int CELL, int END, class Out = float,
+          bool QUANTISES = false>
 RK_BODY void patch_strip(const Task<Veu>& caller) {
   using Product = StripProduct<Math, ROWS, CHANNELS, COLUMNS, ROW_CELLS, WARPS_N>;
   static_assert(Veu::kComputeThreads == kComputeWarps * kWarp);
@@ -256,10 +279,11 @@ RK_BODY void patch_strip(const Task<Veu>& caller) {
   cp_async_commit();
 
   // The bias lies in shared memory: beside weights and sums there are too few registers.
+  constexpr int kBiases = END == kStripRounded ? 2 * Product::kBlock : Product::kBlock;  // scales behind them
   char* const bias = work + 2 * bytes;
-  if (threadIdx.x < Product::kBlock)
+  if (threadIdx.x < kBiases)
     store_shared_word(bias, static_cast<int>(threadIdx.x) * 4,
-                      bits_of(load_weight1(task.address(args.bias) + block * Product::kBlock + static_cast<int>(threadIdx.x))));
+                      bits_of(load_weight1(task.address(args.bias) + block * kBiases + static_cast<int>(threadIdx.x))));
   Product product;
   product.start(task, args, block);
   // Little is kept from tile to tile: weights and sums take nearly all registers.
@@ -273,7 +297,7 @@ RK_BODY void patch_strip(const Task<Veu>& caller) {
     if constexpr (Product::kNarrow) {
       if constexpr (CELL == 1) sync_compute<Veu>();
       patch = work + bytes + turn * (bytes / 2);
-      round_strip<Math, ROW_CELLS>(args, work, patch);
+      round_strip<Math, ROW_CELLS, QUANTISES>(args, work, patch);
     }
     // Every thread has multiplied the tile before, so the place of that tile is free.
     sync_compute<Veu>();
@@ -287,9 +311,9 @@ RK_BODY void patch_strip(const Task<Veu>& caller) {
     const int channel = block * Product::kBlock + Product::lane_channel();
 #pragma unroll 1
     for (int chunk = 0; chunk < Product::kChunks; ++chunk) {
-      product.compute(args, place, patch, bias, chunk);
+      product.template compute<END == kStripRounded>(args, place, patch, bias, chunk);
       Out* const first = values_at<Out>(task, args.out) + offset_of({place.image, place.oh, place.ow}, args.out_strides) + channel;
-      if (channel < args.channels) store_strip<SMOOTH>(args, place, product, chunk, first);
+      if (channel < args.channels) store_strip<END>(args, place, product, chunk, bias, first);
     }
   } while (more);
 }
