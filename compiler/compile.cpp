@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/ir/fused.h"
 #include "compiler/ir/loops.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
@@ -263,7 +264,33 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   return prepared;
 }
 
-// Says of a quantised model what its network would take in floats: nothing here makes use of the integers' speed (docs/adr/0054).
+// Which products of a quantised model are computed in what.
+std::string products_text(const RProgram& program) {
+  size_t products = 0, bytes = 0, plain = 0;
+  std::vector<std::string> floats;
+  for (const ROperator& rop : program.graph.rops) {
+    bool multiplies = false;
+    for_each_step(program.graph, rop, [&](const Graph&, const ROperator& step) {
+      multiplies = multiplies || std::holds_alternative<MatMul>(step.attrs) || std::holds_alternative<Conv>(step.attrs);
+    });
+    if (!multiplies || rop.inputs.empty()) continue;
+    ++products;
+    if (is_integer(program.graph.tensor(rop.outputs[0]).dtype))
+      ++plain;
+    else if (is_whole_byte(program.graph.tensor(rop.inputs[0]).dtype))
+      ++bytes;
+    else
+      floats.push_back("'" + printable(rop.name) + "'");
+  }
+  constexpr size_t kShown = 4;
+  const size_t more = floats.size() > kShown ? floats.size() - kShown : 0;
+  floats.resize(floats.size() - more);
+  return fmt::format("{} of {} products on integer tensor cores, {}in floats: {}{}", bytes, products,
+                     plain > 0 ? fmt::format("{} in integers by plain bodies, ", plain) : "", floats.empty() ? "none" : join(floats, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// Says of a quantised model what its network would take in floats (docs/adr/0056).
 void report_quantisation(const Prepared& prepared, const RProgram& program) {
   std::optional<passes::WithoutQuantisation> floats = passes::without_quantisation(prepared.source);
   if (!floats) return;
@@ -271,19 +298,10 @@ void report_quantisation(const Prepared& prepared, const RProgram& program) {
   std::optional<Graph> unplaced;
   run_passes(std::move(floats->graph), pipeline_of(prepared.setting), none, unplaced);
   const double us = shape::graph_estimator(prepared.setting)(*unplaced);
-  const int64_t products = std::count_if(program.graph.rops.begin(), program.graph.rops.end(), [&](const ROperator& rop) {
-    const bool multiplies = std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs);
-    return multiplies && is_integer(program.graph.tensor(rop.outputs[0]).dtype);
-  });
-  const std::string how =
-      products == 0 ? "its products are computed in floats"
-                    : fmt::format("{} of its products {} computed in integers by plain bodies", products, products == 1 ? "is" : "are");
   constexpr double kAsFast = 1.02;
   const auto level = program.estimated_us > kAsFast * us ? spdlog::level::warn : spdlog::level::info;
-  spdlog::log(
-      level,
-      "quantised model: estimated {:.1f} us; the same network in floats would take about {:.1f} us: {}, none on integer tensor cores",
-      program.estimated_us, us, how);
+  spdlog::log(level, "quantised model: estimated {:.1f} us; the same network in floats would take about {:.1f} us; {}",
+              program.estimated_us, us, products_text(program));
 }
 
 std::string schedule_of(const CompileOptions& options) {

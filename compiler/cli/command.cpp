@@ -37,7 +37,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
             "h200, or cpu to run or tune");
   add_value(command, "--precision", "P", arguments.precision,
             "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
-            "default: fp16 or bf16 if the model is of that type and the vDevice has it, else the vDevice's own");
+            "default: fp16 or bf16 if the model is of that type, fp16 if its activations are quantised to 8 bits, where the vDevice has "
+            "it; else the vDevice's own");
   add_value(command, "--activations", "auto|fp32", arguments.activations,
             "auto (default: in memory they take 16 bits; in fp16 and bf16 wherever all rKernels that touch them can do it, in tf32 where "
             "fp16 is proven to keep what tf32 keeps) or fp32")

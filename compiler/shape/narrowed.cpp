@@ -26,11 +26,22 @@ bool has_narrow(const Graph& placed) {
   return std::any_of(placed.buffers.begin(), placed.buffers.end(), [](const Buffer& buffer) { return buffer.narrowed; });
 }
 
+namespace {
+
+// Whether results are rounded to whole numbers, as those of quantised networks are.
+bool has_roundings(const Graph& graph) {
+  return std::any_of(graph.rops.begin(), graph.rops.end(),
+                     [](const ROperator& rop) { return rop.epilogue.sum || rop.epilogue.activation == Activation::rounded; });
+}
+
+}  // namespace
+
 Graph narrowed(Graph placed, const Setting& setting, const ShapedVDevice& vdevice) {
   const Precision precision = setting.precision;
   const bool in_tf32 = setting.narrow_activations && precision == Precision::tf32 && vdevice.fp16 && vdevice.input_stages > 0;
   const bool has_half_ports = !placed.input_types.empty();
   if (!may_narrow(setting) && !in_tf32 && !has_half_ports) return placed;
+  const bool has_bytes = setting.precision == Precision::fp16 && may_narrow(setting) && has_roundings(placed);
   passes::HalfUse half;
   const DType narrow = precision == Precision::bf16 ? DType::bf16 : DType::f16;
   if (in_tf32) half = passes::half_use(placed, *setting.norms);
@@ -53,6 +64,7 @@ Graph narrowed(Graph placed, const Setting& setting, const ShapedVDevice& vdevic
   for (size_t b = 0; b < half.largest.size(); ++b) {
     if (!placed.buffers[b].narrowed) placed.buffers[b].largest = 0;
   }
+  if (has_bytes) placed = passes::whole_numbers_in_bytes(std::move(placed), takes);
   verify(placed);
   return placed;
 }

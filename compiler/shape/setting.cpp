@@ -1,6 +1,8 @@
 #include "compiler/shape/setting.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <variant>
 
 #include "compiler/support/error.h"
 #include "compiler/support/nearest.h"
@@ -24,6 +26,23 @@ std::optional<Precision> asked_precision(const std::string& name, const VDevice&
                   did_you_mean(name, {"fp32", "tf32", "fp16", "bf16"}));
 }
 
+namespace {
+
+// Whether most products multiply activations that were quantised to 8 bits: fp16 holds those exactly, and bytes do in its programs.
+bool is_of_bytes(const Graph& model) {
+  const auto is_byte = [](const Tensor& tensor) {
+    return tensor.role == Role::activation && (tensor.dtype == DType::i8 || tensor.dtype == DType::u8);
+  };
+  const auto multiplies = [](const ROperator& rop) {
+    return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs);
+  };
+  const auto bytes = std::count_if(model.tensors.begin(), model.tensors.end(), is_byte);
+  const auto products = std::count_if(model.rops.begin(), model.rops.end(), multiplies);
+  return bytes > 0 && products > 0 && 2 * bytes >= products;
+}
+
+}  // namespace
+
 // The frontend computes operators that exist in f32 only between casts, so that a third to a half of such a model's results have 16 bits.
 Precision own_precision(const Graph& model, const VDevice& vdevice) {
   if (vdevice.default_precision == Precision::fp32) return Precision::fp32;
@@ -36,6 +55,7 @@ Precision own_precision(const Graph& model, const VDevice& vdevice) {
     bf16 += tensor.dtype == DType::bf16 ? 1 : 0;
   }
   if (f16 > 0 && kShare * f16 >= all && f16 >= bf16 && vdevice.fp16) return Precision::fp16;
+  if (bf16 == 0 && is_of_bytes(model) && vdevice.fp16) return Precision::fp16;
   return bf16 > 0 && kShare * bf16 >= all && vdevice.bf16 ? Precision::bf16 : vdevice.default_precision;
 }
 

@@ -23,7 +23,8 @@ struct Setting {
 
 // The precision of that name, none for an empty one. Error if it is not known, or unsupported on the vDevice.
 std::optional<Precision> asked_precision(const std::string& name, const VDevice& vdevice);
-// The precision of a model in f16 or bf16, on a vDevice that has it; else the vDevice's own.
+// The precision of a model in f16 or bf16, on a vDevice that has it, and fp16 of one whose activations are quantised to 8 bits; else the
+// vDevice's own.
 Precision own_precision(const Graph& model, const VDevice& vdevice);
 
 }  // namespace tamp::shape

@@ -16,25 +16,100 @@ namespace {
 // Of a program with lengths of run time, numbers made of these stay exact.
 constexpr int64_t kFewElements = 64;
 
-class Narrowing {
+// Buffers that were made smaller, and are made what they were where a rOperator has no body for that.
+class Settling {
  public:
-  Narrowing(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may)
-      : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()) {
-    TAMP_CHECK(to == DType::f16 || to == DType::bf16, "activations of other types than f16 and bf16");
+  Settling(Graph graph, const Takes& takes)
+      : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()), small_(graph_.buffers.size(), false) {
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const BufferId buffer = graph_.tensors[i].place.buffer;
       if (buffer.valid()) tensors_[buffer.index()].push_back(i);
     }
+    for (const Buffer& buffer : graph_.buffers) was_.push_back(buffer);
+  }
+
+ protected:
+  void settle_all() {
+    // A buffer is widened once at most, so this ends.
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const ROperator& rop : graph_.rops) changes |= settle(rop);
+    }
+  }
+  void make_small(size_t b, DType dtype, int64_t low = 0) { set(b, dtype, /*narrowed=*/true, static_cast<int32_t>(low)); }
+  void make_wide(size_t b) { set(b, was_[b].dtype, was_[b].narrowed, was_[b].low); }
+
+  Graph graph_;
+  const Takes& takes_;
+  std::vector<std::vector<size_t>> tensors_;  // of each buffer
+  std::vector<bool> small_;                   // buffers
+
+ private:
+  void set(size_t b, DType dtype, bool narrowed, int32_t low) {
+    Buffer& buffer = graph_.buffers[b];
+    small_[b] = dtype != was_[b].dtype;
+    buffer.dtype = dtype;
+    buffer.narrowed = narrowed;
+    buffer.low = low;
+    for (const size_t i : tensors_[b]) graph_.tensors[i].dtype = dtype;
+  }
+  std::vector<size_t> small_of(const std::vector<TensorId>& ids) const {
+    std::vector<size_t> found;
+    for (const TensorId id : ids) {
+      const BufferId buffer = graph_.tensor(id).place.buffer;
+      if (buffer.valid() && small_[buffer.index()]) found.push_back(buffer.index());
+    }
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+  // Widens buffers until `rop` has a body. Returns whether any buffer was widened.
+  bool settle(const ROperator& rop) {
+    const std::vector<size_t> out = small_of(rop.outputs), in = small_of(reads_of(rop));
+    if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
+    if (out.size() > 1 && widen_one(rop, out)) return true;  // one of several results
+    for (const std::vector<size_t>* some : {&out, &in}) {
+      if (some->empty()) continue;
+      if (some == &in && in.size() > 1 && widen_one(rop, in)) return true;
+      std::vector<Buffer> before;
+      for (const size_t b : *some) before.push_back(graph_.buffers[b]);
+      for (const size_t b : *some) make_wide(b);
+      if (takes_(graph_, rop)) return true;
+      if (some == &in) break;
+      // Next try: widen only its operands.
+      for (size_t i = 0; i < some->size(); ++i) set((*some)[i], before[i].dtype, before[i].narrowed, before[i].low);
+    }
+    for (const size_t b : out) make_wide(b);
+    return true;
+  }
+  // Whether one of the buffers alone will do; it is wide then.
+  bool widen_one(const ROperator& rop, const std::vector<size_t>& some) {
+    for (const size_t b : some) {
+      const Buffer was = graph_.buffers[b];
+      make_wide(b);
+      if (takes_(graph_, rop)) return true;
+      set(b, was.dtype, was.narrowed, was.low);
+    }
+    return false;
+  }
+
+  std::vector<Buffer> was_;
+};
+
+class Narrowing : Settling {
+ public:
+  Narrowing(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may) : Settling(std::move(graph), takes) {
+    TAMP_CHECK(to == DType::f16 || to == DType::bf16, "activations of other types than f16 and bf16");
     for (size_t b = 0; b < graph_.buffers.size(); ++b) {
       const Buffer& buffer = graph_.buffers[b];
       const auto is_f32 = [&](size_t i) { return graph_.tensors[i].dtype == DType::f32; };
-      if (port_type(buffer) == to) set(b, to);
+      if (port_type(buffer) == to) make_small(b, to);
       if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
       if (buffer.elements < kFewElements && !graph_.lengths.empty()) continue;
       if (buffer.elements == 1) continue;  // the scale of a tensor, say: nothing is gained, and a small one would be lost
       if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
       tried_.push_back(b);
-      if (may.empty() || may[b]) set(b, to);
+      if (may.empty() || may[b]) make_small(b, to);
     }
   }
 
@@ -51,7 +126,7 @@ class Narrowing {
       narrow += kept;
     }
     if (narrow * 2 < all) {
-      for (const size_t b : tried_) set(b, DType::f32);
+      for (const size_t b : tried_) make_wide(b);
       settle_all();  // ports may be narrow still
     }
     cast_ports();
@@ -59,14 +134,6 @@ class Narrowing {
   }
 
  private:
-  void settle_all() {
-    // A buffer is widened once at most, so this ends.
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (const ROperator& rop : graph_.rops) changes |= settle(rop);
-    }
-  }
-
   // Elements of rows that the products of an rOperator hand on in shared memory, where they have 16 bits. As results of rOperators of their
   // own they would be narrow, too.
   static int64_t kept_to_itself(const ROperator& rop) {
@@ -136,58 +203,29 @@ class Narrowing {
     }
   }
 
-  void set(size_t b, DType dtype) {
-    graph_.buffers[b].dtype = dtype;
-    graph_.buffers[b].narrowed = dtype != DType::f32;
-    for (const size_t i : tensors_[b]) graph_.tensors[i].dtype = dtype;
-  }
-  std::vector<size_t> narrowed(const std::vector<TensorId>& ids) const {
-    std::vector<size_t> found;
-    for (const TensorId id : ids) {
-      const BufferId buffer = graph_.tensor(id).place.buffer;
-      if (buffer.valid() && graph_.buffers[buffer.index()].narrowed) found.push_back(buffer.index());
-    }
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
-  }
-  // Widens buffers until `rop` has a body. Returns whether any buffer was widened.
-  bool settle(const ROperator& rop) {
-    const std::vector<size_t> out = narrowed(rop.outputs), in = narrowed(reads_of(rop));
-    if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
-    for (const size_t b : out) {  // one of several results
-      const DType was = graph_.buffers[b].dtype;
-      if (out.size() == 1) break;
-      set(b, DType::f32);
-      if (takes_(graph_, rop)) return true;
-      set(b, was);
-    }
-    const auto widen_one_operand = [&] {
-      for (const size_t b : in) {
-        const DType was = graph_.buffers[b].dtype;
-        set(b, DType::f32);
-        if (takes_(graph_, rop)) return true;
-        set(b, was);
-      }
-      return false;
-    };
-    for (const std::vector<size_t>* some : {&out, &in}) {
-      if (some->empty()) continue;
-      if (some == &in && in.size() > 1 && widen_one_operand()) return true;
-      const DType was = graph_.buffers[some->front()].dtype;
-      for (const size_t b : *some) set(b, DType::f32);
-      if (takes_(graph_, rop)) return true;
-      if (some == &out)  // next try: widen only its operands
-        for (const size_t b : *some) set(b, was);
-    }
-    for (const size_t b : out) set(b, DType::f32);
-    return true;
-  }
+  std::vector<size_t> tried_;  // buffers
+};
 
-  Graph graph_;
-  const Takes& takes_;
-  std::vector<std::vector<size_t>> tensors_;  // of each buffer
-  std::vector<size_t> tried_;                 // buffers
+class InBytes : Settling {
+ public:
+  InBytes(Graph graph, const Takes& takes) : Settling(std::move(graph), takes) {
+    constexpr int64_t kFewElements = 256;  // nothing is gained
+    for (size_t b = 0; b < graph_.buffers.size(); ++b) {
+      const Buffer& buffer = graph_.buffers[b];
+      if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f16 || !buffer.narrowed || buffer.elements < kFewElements) continue;
+      if (tensors_[b].empty()) continue;
+      const std::optional<WholeRange> range = whole_range(graph_, TensorId(static_cast<int64_t>(tensors_[b].front())));
+      if (!range || range->high - range->low > 255) continue;
+      if (range->low >= -128 && range->high <= 127 && range->low < 0)
+        make_small(b, DType::whole_i8);
+      else
+        make_small(b, DType::whole_u8, range->low >= 0 && range->high <= 255 ? 0 : range->low);
+    }
+  }
+  Graph run() {
+    settle_all();
+    return std::move(graph_);
+  }
 };
 
 }  // namespace
@@ -195,5 +233,7 @@ class Narrowing {
 Graph narrow_activations(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may) {
   return Narrowing(std::move(graph), to, takes, may).run();
 }
+
+Graph whole_numbers_in_bytes(Graph graph, const Takes& takes) { return InBytes(std::move(graph), takes).run(); }
 
 }  // namespace tamp::passes
