@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Quantised convolutions whose activations lie in bytes, on the stand-in, against integers computed by numpy. Scales are powers of two, so nothing but the
+quantisations rounds, ties are common, and answers must be equal to the bit.
+
+    bytes_test.py TAMP [WORD...]
+"""
+import re
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import helper
+
+import harness
+import many
+import models as m
+
+TYPES = {"u8": (np.uint8, 0, 255), "s8": (np.int8, -128, 127)}
+
+
+@dataclass
+class Quantised:
+    """A tensor in integers: its name, values less the zero point, the exponent of its scale, and what is behind it in the model."""
+    name: str
+    values: np.ndarray
+    exponent: int
+
+
+class Chain:
+    """A model of QuantizeLinear, DequantizeLinear, Conv, Relu and Add, and what it gives for one input."""
+
+    def __init__(self, seed, shape, kind="u8"):
+        self.random, self.nodes, self.constants, self.kind = np.random.default_rng(seed), [], [], kind
+        self.x = (self.random.integers(-100, 100, shape) / 16).astype(np.float32)
+        self.last = self.quantise("x", self.x * 16, -4, 128 if kind == "u8" else 0)
+
+    def constant(self, values, dtype):
+        name = f"c{len(self.constants)}"
+        self.constants.append(m.constant(name, np.asarray(values, dtype), dtype))
+        return name
+
+    def add(self, op, *operands, **attributes):
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(m.node(op, list(operands), [name], f"{op.lower()}{len(self.nodes)}", **attributes))
+        return name
+
+    def quantise(self, name, steps, exponent, zero):
+        """`steps`: the values of the float tensor `name`, in steps of 2^exponent."""
+        dtype, low, high = TYPES[self.kind]
+        scale, point = self.constant(2.0 ** exponent, np.float32), self.constant(zero, dtype)
+        values = np.clip(np.rint(steps) + zero, low, high) - zero
+        return Quantised(self.add("DequantizeLinear", self.add("QuantizeLinear", name, scale, point), scale, point), values, exponent)
+
+    def weights(self, shape):
+        """s8 with a scale for each channel. -> name, values, exponents"""
+        values, exponents = self.random.integers(-127, 128, shape), self.random.integers(-9, -6, shape[0])
+        scales, zeros = self.constant(2.0 ** exponents, np.float32), self.constant(np.zeros(shape[0]), np.int8)
+        return self.add("DequantizeLinear", self.constant(values, np.int8), scales, zeros, axis=0), values, exponents
+
+    def conv(self, channels, kernel=1, stride=1, pad=0, group=1, zero=0, relu=False, of=None, quantised=True):
+        x = of or self.last
+        images, width = x.values.shape[0], x.values.shape[1]
+        weight, values, exponents = self.weights((channels, width // group, kernel, kernel))
+        bias = self.random.integers(-2000, 2000, channels)
+        name = self.add("Conv", x.name, weight, self.constant(bias * 2.0 ** (exponents + x.exponent), np.float32), kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4,
+                        group=group)
+        padded = np.pad(x.values, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        height = (padded.shape[2] - kernel) // stride + 1
+        columns = (padded.shape[3] - kernel) // stride + 1
+        sums = np.zeros((images, channels, height, columns))
+        for g in range(group):
+            of_group, out = slice(g * width // group, (g + 1) * width // group), slice(g * channels // group, (g + 1) * channels // group)
+            for h in range(kernel):
+                for w in range(kernel):
+                    taken = padded[:, of_group, h:h + stride * height:stride, w:w + stride * columns:stride][:, :, :height, :columns]
+                    sums[:, out] += np.einsum("nchw,oc->nohw", taken, values[out, :, h, w])
+        real = (sums + bias[:, None, None]) * 2.0 ** (exponents[:, None, None] + x.exponent)
+        if relu:
+            name, real = self.add("Relu", name), np.maximum(real, 0)
+        return self.end(name, real, zero)
+
+    def end(self, name, real, zero):
+        exponent = int(np.ceil(np.log2(np.abs(real).max() / 150)))
+        self.last = self.quantise(name, real * 2.0 ** -exponent, exponent, zero)
+        return self.last
+
+    def sum(self, a, b, zero=0, relu=True):
+        name = self.add("Add", a.name, b.name)
+        real = a.values * 2.0 ** a.exponent + b.values * 2.0 ** b.exponent
+        if relu:
+            name, real = self.add("Relu", name), np.maximum(real, 0)
+        return self.end(name, real, zero)
+
+    def finished(self):
+        self.nodes[-1].output[0] = "y"
+        right = (self.last.values * 2.0 ** self.last.exponent).astype(np.float32)
+        return m.model(self.nodes, [m.value("x", self.x.shape)], [m.value("y", right.shape)], self.constants, 17), right
+
+
+def pointwise(kind, zero):
+    """Every zero point, since nothing is read outside. (Of small maps two pointwise convolutions are one rOperator, on halves.)"""
+    c = Chain(1, [16, 32, 40, 41], kind)
+    for channels in (64, 48, 160, 32):
+        c.conv(channels, zero=zero)
+    return c
+
+
+def padded(kind, stride, size):
+    c = Chain(2, [1, 32, *size], kind)
+    c.conv(64, relu=True, zero=0 if kind == "u8" else -128)
+    c.conv(64, kernel=3, stride=stride, pad=1, relu=True, zero=0 if kind == "u8" else -128)
+    c.conv(128, zero=0 if kind == "u8" else 0)
+    c.conv(48, kernel=5, pad=2)
+    return c
+
+
+def residual(kind, images, zero):
+    """Sums of two quantised tensors, one of which begins at another number than 0."""
+    c = Chain(3, [images, 64, 28, 28], kind)
+    low = 0 if kind == "u8" else -128
+    x = c.conv(64, kernel=3, pad=1, relu=True, zero=low)
+    c.conv(32, kernel=3, pad=1, relu=True, zero=low)
+    beside = c.conv(64, of=x, zero=zero)
+    y = c.conv(64, of=c.sum(beside, x, zero=low), zero=zero)
+    c.sum(y, beside, zero=zero, relu=False)
+    c.conv(32, kernel=3)
+    return c
+
+
+def depthwise(kind, images, stride):
+    """Enough images for strips."""
+    c = Chain(4, [images, 16, 20, 20], kind)
+    low = 0 if kind == "u8" else -128
+    c.conv(64, relu=True, zero=low)
+    c.conv(64, kernel=3, stride=stride, pad=1, group=64, relu=True, zero=low)
+    c.conv(32, zero=7 if kind == "u8" else -7)
+    c.conv(48)
+    return c
+
+
+def wide(kind):
+    """Tiles of 128 channels and more, k in several boxes, channels that are no multiple of 16 at the end."""
+    c = Chain(5, [2, 160, 24, 25], kind)
+    c.conv(272, relu=True, zero=0 if kind == "u8" else -128)
+    c.conv(144, zero=3)
+    c.conv(272, zero=0)
+    c.conv(20)
+    return c
+
+
+def grouped(kind):
+    c = Chain(6, [1, 64, 10, 10], kind)
+    low = 0 if kind == "u8" else -128
+    c.conv(128, relu=True, zero=low)
+    c.conv(128, kernel=3, pad=1, group=4, relu=True, zero=low)
+    c.conv(64)
+    return c
+
+
+# Name, chain, and how many products must have bytes at least.
+CASES = [(f"pointwise_{kind}_{zero}".replace("-", "m"), lambda kind=kind, zero=zero: pointwise(kind, zero), 3)
+         for kind, zero in (("u8", 0), ("u8", 1), ("u8", 128), ("u8", 250), ("s8", 0), ("s8", -128), ("s8", 5), ("s8", -37))]
+CASES += [(f"padded_{kind}_{stride}_{size[0]}", lambda kind=kind, stride=stride, size=size: padded(kind, stride, size), 2)
+          for kind in TYPES for stride, size in ((1, (14, 14)), (2, (15, 17)))]
+CASES += [(f"residual_{kind}_{images}_{zero}".replace("-", "m"), lambda kind=kind, images=images, zero=zero: residual(kind, images, zero), 3)
+          for kind, images, zero in (("u8", 1, 100), ("s8", 1, 3), ("u8", 6, 77), ("s8", 6, 0))]
+CASES += [(f"depthwise_{kind}_{stride}", lambda kind=kind, stride=stride: depthwise(kind, 40, stride), 2) for kind in TYPES for stride in (1, 2)]
+CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 2) for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1) for kind in TYPES]
+
+
+def check(name, make, least):
+    def test(tamp):
+        model, right = make().finished()
+        chain = make()
+        (tamp.folder / "model.onnx").write_bytes(model.SerializeToString())
+        said = tamp("inspect", "model.onnx", "--vdevice", "h200").stderr
+        found = re.search(r"(\d+) of (\d+) products on integer tensor cores", said)
+        assert found and int(found[1]) >= least, said
+        for execution in ("persistent", "graph"):
+            made, = many.run(tamp.program, [many.Part("part", model, [chain.x])], many.Options(precision="fp16", vdevice="h200", execution=execution, is_heavy=True))
+            assert not isinstance(made, many.Failure), made.text
+            wrong = np.argwhere(made[0] != right)
+            assert made[0].shape == right.shape and wrong.size == 0, f"{execution}: {len(wrong)} of {right.size} differ, first at {wrong[0]}: {made[0][tuple(wrong[0])]}, not {right[tuple(wrong[0])]}"
+    test.__name__ = f"test_{name}"
+    return test
+
+
+TESTS = [check(*case) for case in CASES]
+
+if __name__ == "__main__":
+    sys.exit(harness.main(TESTS))
