@@ -21,6 +21,7 @@
 #include "compiler/passes/recognise/recognise_activations.h"
 #include "compiler/passes/recognise/recognise_attention.h"
 #include "compiler/passes/recognise/recognise_normalizations.h"
+#include "compiler/passes/recognise/recognise_rounded_attention.h"
 #include "compiler/passes/recognise/recurrences/lift_recurrences.h"
 #include "compiler/passes/recognise/recurrences/stack_recurrences.h"
 #include "compiler/passes/recognise/regroup_normalizations.h"
@@ -78,11 +79,12 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"recognise_normalizations", recognise_normalizations},         // the same
       {"regroup_normalizations", regroup_normalizations},             // behind it, which may make them of single steps; before the fusions
       {"recognise_attention", with(recognise_attention, estimator)},  // before the fusions
-      {"mask_softmax", mask_softmax},                                 // behind it, which takes the end of a Softmax itself
-      {"group_queries", group_queries},                               // behind it: it knows no groups
-      {"step_attention", with(step_attention, estimator)},            // behind both: it sees their views of keys
-      {"lift_recurrences", lift_recurrences},                         // before canonicalise and the fusions: it matches single steps
-      {"stack_recurrences", with(stack_recurrences, estimator)},      // before canonicalise: it makes MatMuls with a bias
+      {"recognise_rounded_attention", with(recognise_rounded_attention, estimator)},  // the same; knows none of that one's forms
+      {"mask_softmax", mask_softmax},                                                 // behind it, which takes the end of a Softmax itself
+      {"group_queries", group_queries},                                               // behind it: it knows no groups
+      {"step_attention", with(step_attention, estimator)},                            // behind both: it sees their views of keys
+      {"lift_recurrences", lift_recurrences},                     // before canonicalise and the fusions: it matches single steps
+      {"stack_recurrences", with(stack_recurrences, estimator)},  // before canonicalise: it makes MatMuls with a bias
       // Tidied once more, now that nothing is matched as the exporter wrote it.
       {"canonicalise", canonicalise},  // from here on Conv and MatMul have two operands
       {"fold_scales", fold_scales},    // before views_last: a factor is no step of an epilogue
