@@ -337,6 +337,47 @@ TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
   CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
 }
 
+// A bias behind the rounding of a product, as a linear layer has it that is quantised operator by operator.
+std::string shifted_product(const std::string& bias) {
+  return R"(
+    x = input f32[2,4]
+    w = const f32[4,3] {1, -2, 3, 127, 5, -6, 7, 0, -128, 10, -11, 12}
+    s = const f32[] {0.31}
+    b = const f32[3] )" +
+         bias + R"(
+    q = Elementwise(x) {rounded(i0; -8, 7)} -> f32[2,4]
+    m = MatMul(q, w) {alpha=0.0625} epilogue{act=rounded, a=-128, b=127} -> f32[2,3]
+    y = Elementwise(m, s, b) {mul(i0, i1), add(s0, i2), rounded(s1; -128, 127)} -> f32[2,3]
+    outputs(y)
+)";
+}
+
+TEST_CASE("a bias of whole steps behind a rounding is the residual of the product") {
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  const Graph graph = test::parse_graph(shifted_product("{2.4, -9.6, 25.2}"));  // 2, -8 and 21 steps of 1.2
+  const Graph made = passes::fuse_sums(graph, shorter);
+  CHECK(kinds(made) == "rounded MatMul");
+  const Epilogue& epilogue = made.rops[1].epilogue;
+  REQUIRE(epilogue.sum);
+  CHECK(epilogue.sum->scale == Approx(0.31));
+  CHECK(epilogue.sum->residual_scale == Approx(1.2));
+  const Tensor& residual = made.tensor(epilogue.residual);
+  CHECK(residual.dtype == DType::f16);
+  CHECK(residual.shape == Shape{2, 3});
+  check_same(graph, made);
+  // Of a program whose results have 32 bits.
+  const auto wide = [&](const Graph& of) {
+    const bool narrow = std::any_of(of.tensors.begin(), of.tensors.end(), [](const Tensor& tensor) { return tensor.dtype == DType::f16; });
+    return narrow ? 100 : shorter(of);
+  };
+  const Graph wider = passes::fuse_sums(graph, wide);
+  REQUIRE(kinds(wider) == "rounded MatMul");
+  CHECK(wider.tensor(wider.rops[1].epilogue.residual).dtype == DType::f32);
+  check_same(graph, wider);
+  // No whole steps: 16 bits would round it.
+  CHECK(kinds(passes::fuse_sums(test::parse_graph(shifted_product("{2.41234, -9.63171, 25.2}")), shorter)) == "rounded MatMul Elementwise");
+}
+
 // What DynamicQuantizeLinear and MatMulInteger become: whole numbers of a range that is found at run time, times integers.
 std::string dynamic_product(const std::string& rest) {
   return R"(
