@@ -33,6 +33,7 @@
 #include "compiler/passes/tidy/fold_scales.h"
 #include "compiler/passes/tidy/merge_duplicates.h"
 #include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/round_before_views.h"
 #include "compiler/passes/tidy/scale_products.h"
 #include "compiler/passes/tidy/shrink_biases.h"
 #include "compiler/passes/tidy/slice_gathers.h"
@@ -66,13 +67,14 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   };
   return {
       // tidy: fewer kinds of rOperators, and constants where there may be some.
-      {"remove_identities", remove_identities},  // first: Dropout and Identity stand between what the others match
-      {"fold_constants", fold_constants},        // the patterns below ask for constant operands
-      {"carry_integers", carry_integers},        // before all that looks for floats
-      {"scale_products", scale_products},        // behind it, which makes the steps that round
-      {"slice_gathers", slice_gathers},          // behind fold_constants, which may make its indices constant
-      {"turn_scatters", turn_scatters},          // before the passes that see a cache's readers
-      {"fold_batch_norm", fold_batch_norm},      // before canonicalise: it still sees the bias as an operand
+      {"remove_identities", remove_identities},    // first: Dropout and Identity stand between what the others match
+      {"fold_constants", fold_constants},          // the patterns below ask for constant operands
+      {"carry_integers", carry_integers},          // before all that looks for floats
+      {"round_before_views", round_before_views},  // behind it, which makes the steps that round
+      {"scale_products", scale_products},          // behind both
+      {"slice_gathers", slice_gathers},            // behind fold_constants, which may make its indices constant
+      {"turn_scatters", turn_scatters},            // before the passes that see a cache's readers
+      {"fold_batch_norm", fold_batch_norm},        // before canonicalise: it still sees the bias as an operand
 
       // recognise: one rOperator for what exporters write as several.
       {"recognise_activations", recognise_activations},               // before the fusions, which swallow the steps that it matches

@@ -14,6 +14,7 @@
 #include "compiler/passes/tidy/carry_integers.h"
 #include "compiler/passes/tidy/fold_scales.h"
 #include "compiler/passes/tidy/move_scales.h"
+#include "compiler/passes/tidy/round_before_views.h"
 #include "compiler/passes/tidy/scale_products.h"
 #include "kernels/narrow.h"
 #include "test/support/graph_text.h"
@@ -335,6 +336,24 @@ TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
   CHECK(holds_whole_numbers(made, made.outputs[0]));
   check_same(graph, made);
   CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
+}
+
+TEST_CASE("a quantisation goes in front of the views that move what it quantises") {
+  const std::string text = R"(
+    x = input f32[2,6]
+    s = const f32[] {0.3}
+    e = Elementwise(x) {exp(i0)} -> f32[2,6]
+    a = Reshape(e) -> f32[2,3,2]
+    b = Transpose(a) {perm=[1,0,2]} -> f32[3,2,2]
+    c = Elementwise(b, s) {div(i0, i1)} -> f32[3,2,2]
+    y = Elementwise(c) {rounded(i0; -128, 127)} -> f32[3,2,2]
+)";
+  const Graph graph = test::parse_graph(text + "outputs(y)");
+  const Graph made = passes::round_before_views(graph);
+  CHECK(kinds(made) == "exp div rounded Reshape Transpose");
+  check_same(graph, made);
+  for (const char* outputs : {"outputs(y, b)", "outputs(y, c)"})  // somebody else reads it
+    CHECK(kinds(passes::round_before_views(test::parse_graph(text + outputs))).ends_with("div rounded"));
 }
 
 // A bias behind the rounding of a product, as a linear layer has it that is quantised operator by operator.
