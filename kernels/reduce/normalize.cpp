@@ -351,7 +351,8 @@ bool is_near(const Graph& graph, const SummedRows& summed, TensorId id) {
 // The chain in front, if the body takes it and its operands lie alike.
 std::optional<Chain> summed_chain(const Graph& graph, const SummedRows& summed) {
   std::optional<Chain> chain = make_chain(graph, summed.chain.inputs, std::get<Elementwise>(summed.chain.attrs).steps);
-  if (!chain || !has_long_static_steps(*chain) || chain->inputs.size() > rk::kSummedInputs) return std::nullopt;
+  if (!chain || !(has_static_steps(*chain) || has_long_static_steps(*chain)) || chain->inputs.size() > rk::kSummedInputs)
+    return std::nullopt;
   const Tensor& rows = graph.tensor(summed.normalize.inputs[0]);
   const auto lies_alike = [&](const Tensor& tensor) {
     if (!is_plain_values(tensor) || tensor.place.offset % 4 != 0) return false;

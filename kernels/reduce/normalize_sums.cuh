@@ -1,5 +1,5 @@
-// Quantised sums that are normalised, as normalize_rows.cuh does it, and quantised once more:
-//   sums = chain(x0, x1, ..)    whole numbers: behind a product its bias and a residual, each with a rounding
+// Sums that are normalised, as normalize_rows.cuh does it, and quantised once more:
+//   sums = chain(x0, x1, ..)    behind a product its bias and a residual, each with a rounding mostly
 //   out  = rounded((normalised(sums) * scale + bias) / divisor; low, high) * step
 // The chain's steps are template arguments. Where bit i of kNear is set, input i is one row of fp32 for all rows; the others are rows of
 // type In that lie as those of the sums do. kKeeps: somebody else reads the sums, so they are stored, in type Sum.

@@ -20,7 +20,7 @@ struct QuantisedRows {
 // None if the rOperator is not such a Fused.
 std::optional<QuantisedRows> quantised_rows_of(const Graph& graph, const ROperator& rop);
 
-// The same of a normalisation whose rows a chain makes, which rounds at its end: behind a product the bias and the residual. The result may
+// The same of a normalisation whose rows a chain makes: behind a product the bias and the residual. The result may
 // be multiplied with `step`, as that of a network is.
 struct SummedRows {
   ROperator chain;      // of the whole one's operands; its result, if others read it, else none

@@ -69,11 +69,11 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   return FusionRegion{std::move(kind), rops, join};
 }
 
-// Whether the rOperator is a chain that rounds at its end, of whole tensors, at most some rows for all of them, and numbers.
+// Whether the rOperator is a chain of whole tensors, at most some rows for all of them, and numbers.
 bool makes_sums(const Graph& graph, const ROperator& rop) {
   const auto* const chain = std::get_if<Elementwise>(&rop.attrs);
   const Tensor& made = graph.tensor(rop.outputs[0]);
-  if (!chain || chain->steps.back().op != ElementwiseOp::rounded || made.shape.empty()) return false;
+  if (!chain || made.shape.empty()) return false;
   bool any = false;
   for (const TensorId id : rop.inputs) {
     const Tensor& tensor = graph.tensor(id);
