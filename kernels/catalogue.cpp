@@ -87,9 +87,10 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {dynamic_quantisations(),    feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
-          normalized_patches(),       products_with_prologue(), normalized_products(),      pointwise_pairs(),     row_feed_forwards(),
-          quantised_normalizations(), quantised_softmax(),      quantised_patches()};
+  return {dynamic_quantisations(), feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(),
+          self_attentions(),       normalized_patches(), products_with_prologue(),   normalized_products(),
+          pointwise_pairs(),       row_feed_forwards(),  quantised_sums(),           quantised_normalizations(),
+          quantised_softmax(),     quantised_patches()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

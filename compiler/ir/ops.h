@@ -177,6 +177,39 @@ struct Softmax {
 enum class Weightless : uint8_t { nan, zero_if_masked, zero };
 std::span<const char* const> names_of(Weightless);
 
+// To the nearest whole number, ties to even, and into these bounds; nothing where they are infinite.
+struct RoundedTo {
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+  bool operator==(const RoundedTo&) const = default;
+
+  bool rounds() const { return *this != RoundedTo{}; }
+  static void fields(auto& to, auto&& f) {
+    f("low", to.low, RoundedTo{}.low);
+    f("high", to.high, RoundedTo{}.high);
+  }
+};
+
+// An Attention's roundings in a quantised network, where Q, K and V hold whole numbers:
+//   scores  = (scale * Q * K' rounded to `products`) * product_step + bias, rounded to `sums`, * sum_step
+//   weights = softmax(scores) * weight_steps, rounded to `weights`
+//   Y       = weights * V * result_steps, rounded to `results`
+struct AttentionRounding {
+  RoundedTo products, sums, weights, results;
+  float product_step = 1, sum_step = 1, weight_steps = 1, result_steps = 1;
+  bool operator==(const AttentionRounding&) const = default;
+
+  static void fields(auto& rounding, auto&& f) {
+    f("products_", rounding.products);
+    f("product_step", rounding.product_step, 1.0F);
+    f("sums_", rounding.sums);
+    f("sum_step", rounding.sum_step, 1.0F);
+    f("weights_", rounding.weights);
+    f("weight_steps", rounding.weight_steps, 1.0F);
+    f("results_", rounding.results);
+    f("result_steps", rounding.result_steps, 1.0F);
+  }
+};
+
 // Y = softmax(scale * Q * K' + bias) * V, the softmax over all keys of a query: Q[..,queries,size], K[..,keys,size], V[..,keys,columns],
 // whose leading dimensions broadcast, bias? that broadcasts one way to [..,queries,keys]. passes/recognise_attention makes it.
 // passes/move_rows may add a fifth input, rows? (i64[W,n], constant), for attention within W windows of n rows, each row in one of them: it
@@ -185,10 +218,12 @@ std::span<const char* const> names_of(Weightless);
 // broadcasts one way to [W,..,n,n]. Example: rows {{0, 2}, {1, 3}}: query 2 sees keys 0 and 2, and bias[0,..,1,0] is added to its score of
 // key 0.
 // `end`: there are only so many keys; K, V and the bias are not read behind them.
+// `rounding`: passes/recognise_rounded_attention makes it, without a table, an end, or zeros for queries without weights.
 struct Attention {
   float scale = 1;
   Weightless weightless = Weightless::nan;
   std::optional<Extent> end{};
+  std::optional<AttentionRounding> rounding{};
   bool operator==(const Attention&) const = default;
 
   static constexpr const char* kName = "Attention";
@@ -196,6 +231,7 @@ struct Attention {
     f("scale", op.scale, 1.0F);
     f("weightless", op.weightless, Weightless::nan);
     f("end_", op.end);
+    f("rounded_", op.rounding);
   }
 };
 

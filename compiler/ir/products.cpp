@@ -91,6 +91,7 @@ bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId
     }
     return made.back();
   }
+  if (const auto* const attention = std::get_if<Attention>(&rop.attrs)) return attention->rounding && attention->rounding->results.rounds();
   const auto* const pool = std::get_if<Pool>(&rop.attrs);
   const bool moves = std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
                      std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs) ||

@@ -1,6 +1,7 @@
 // Attention: for each query a softmax over all keys of its scores, or of those of its window, and the sum of the values with these weights.
 // Scores are floats, before and after the bias is added, as they would be between rOperators of their own: scores vanish beside a mask as
-// large as 1e30, so that a query whose keys are all masked by the same number weighs all of them alike.
+// large as 1e30, so that a query whose keys are all masked by the same number weighs all of them alike. In a quantised network scores,
+// weights and the result are rounded on the way.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -112,6 +113,17 @@ std::vector<double> bias_of(const Call& call, const Windows& windows, const Shap
   return bias;
 }
 
+double to_whole(double x, const RoundedTo& to) { return to.rounds() ? rounded<double>(x, to.low, to.high) : x; }
+
+// The score of a product of Q and K, a float.
+double score_of(const Attention& op, double dot, double bias) {
+  const double product = static_cast<float>(op.scale * dot);
+  if (!op.rounding) return static_cast<float>(product + bias);
+  const AttentionRounding& by = *op.rounding;
+  const double sum = static_cast<float>(to_whole(product, by.products) * by.product_step + bias);
+  return static_cast<float>(to_whole(sum, by.sums) * by.sum_step);
+}
+
 }  // namespace
 
 std::vector<Value> evaluate(const Attention& op, const Call& call) {
@@ -135,18 +147,21 @@ std::vector<Value> evaluate(const Attention& op, const Call& call) {
       const int64_t key = from_k + windows.row(window, n) * size;
       double dot = 0;
       for (int64_t e = 0; e < size; ++e) dot += q[from_q + e] * k[key + e];
-      const double score = static_cast<float>(op.scale * dot);
-      weights[static_cast<size_t>(n)] = static_cast<float>(score + bias[static_cast<size_t>(i * keys + n)]);
+      weights[static_cast<size_t>(n)] = score_of(op, dot, bias[static_cast<size_t>(i * keys + n)]);
       largest = max_of(largest, weights[static_cast<size_t>(n)]);
     }
     if (op.weightless != Weightless::nan && largest == -std::numeric_limits<double>::infinity()) continue;
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     if (op.weightless == Weightless::zero && std::isnan(sum)) continue;
     for (int64_t n = 0; n < keys; ++n) {
-      const double weight = weights[static_cast<size_t>(n)] / sum;
+      double weight = weights[static_cast<size_t>(n)] / sum;
+      if (op.rounding) weight = to_whole(weight * op.rounding->weight_steps, op.rounding->weights);
       const int64_t value = from_v + windows.row(window, n) * columns;
       for (int64_t e = 0; e < columns; ++e) y[static_cast<size_t>(to + e)] += weight * v[value + e];
     }
+  }
+  if (op.rounding) {
+    for (double& element : y) element = to_whole(element * op.rounding->result_steps, op.rounding->results);
   }
   return {output_from(call, y)};
 }

@@ -21,6 +21,7 @@
 #include "compiler/passes/recognise/recognise_activations.h"
 #include "compiler/passes/recognise/recognise_attention.h"
 #include "compiler/passes/recognise/recognise_normalizations.h"
+#include "compiler/passes/recognise/recognise_rounded_attention.h"
 #include "compiler/passes/recognise/recurrences/lift_recurrences.h"
 #include "compiler/passes/recognise/recurrences/stack_recurrences.h"
 #include "compiler/passes/recognise/regroup_normalizations.h"
@@ -32,6 +33,7 @@
 #include "compiler/passes/tidy/fold_scales.h"
 #include "compiler/passes/tidy/merge_duplicates.h"
 #include "compiler/passes/tidy/remove_identities.h"
+#include "compiler/passes/tidy/round_before_views.h"
 #include "compiler/passes/tidy/scale_products.h"
 #include "compiler/passes/tidy/shrink_biases.h"
 #include "compiler/passes/tidy/slice_gathers.h"
@@ -65,24 +67,26 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   };
   return {
       // tidy: fewer kinds of rOperators, and constants where there may be some.
-      {"remove_identities", remove_identities},  // first: Dropout and Identity stand between what the others match
-      {"fold_constants", fold_constants},        // the patterns below ask for constant operands
-      {"carry_integers", carry_integers},        // before all that looks for floats
-      {"scale_products", scale_products},        // behind it, which makes the steps that round
-      {"slice_gathers", slice_gathers},          // behind fold_constants, which may make its indices constant
-      {"turn_scatters", turn_scatters},          // before the passes that see a cache's readers
-      {"fold_batch_norm", fold_batch_norm},      // before canonicalise: it still sees the bias as an operand
+      {"remove_identities", remove_identities},    // first: Dropout and Identity stand between what the others match
+      {"fold_constants", fold_constants},          // the patterns below ask for constant operands
+      {"carry_integers", carry_integers},          // before all that looks for floats
+      {"round_before_views", round_before_views},  // behind it, which makes the steps that round
+      {"scale_products", scale_products},          // behind both
+      {"slice_gathers", slice_gathers},            // behind fold_constants, which may make its indices constant
+      {"turn_scatters", turn_scatters},            // before the passes that see a cache's readers
+      {"fold_batch_norm", fold_batch_norm},        // before canonicalise: it still sees the bias as an operand
 
       // recognise: one rOperator for what exporters write as several.
       {"recognise_activations", recognise_activations},               // before the fusions, which swallow the steps that it matches
       {"recognise_normalizations", recognise_normalizations},         // the same
       {"regroup_normalizations", regroup_normalizations},             // behind it, which may make them of single steps; before the fusions
       {"recognise_attention", with(recognise_attention, estimator)},  // before the fusions
-      {"mask_softmax", mask_softmax},                                 // behind it, which takes the end of a Softmax itself
-      {"group_queries", group_queries},                               // behind it: it knows no groups
-      {"step_attention", with(step_attention, estimator)},            // behind both: it sees their views of keys
-      {"lift_recurrences", lift_recurrences},                         // before canonicalise and the fusions: it matches single steps
-      {"stack_recurrences", with(stack_recurrences, estimator)},      // before canonicalise: it makes MatMuls with a bias
+      {"recognise_rounded_attention", with(recognise_rounded_attention, estimator)},  // the same; knows none of that one's forms
+      {"mask_softmax", mask_softmax},                                                 // behind it, which takes the end of a Softmax itself
+      {"group_queries", group_queries},                                               // behind it: it knows no groups
+      {"step_attention", with(step_attention, estimator)},                            // behind both: it sees their views of keys
+      {"lift_recurrences", lift_recurrences},                     // before canonicalise and the fusions: it matches single steps
+      {"stack_recurrences", with(stack_recurrences, estimator)},  // before canonicalise: it makes MatMuls with a bias
       // Tidied once more, now that nothing is matched as the exporter wrote it.
       {"canonicalise", canonicalise},  // from here on Conv and MatMul have two operands
       {"fold_scales", fold_scales},    // before views_last: a factor is no step of an epilogue

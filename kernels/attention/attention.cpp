@@ -1,6 +1,7 @@
-// Host side of attention.cuh, attention_rows.cuh, attention_once.cuh and attention_few.cuh.
+// Host side of attention.cuh, attention_rows.cuh, attention_once.cuh, attention_few.cuh and attention_rounded.cuh.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -306,11 +307,11 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
                    {{"groups", tiles}, {"heads", 1}, {"once", 1}}, phase);
 }
 
-// Appends the rKernels of attention_once, if values have 16 bits and rows lie as the body takes them.
-void append_once(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
+// Appends the rKernels of attention_once for up to so many keys, if values have 16 bits and rows lie as the body takes them.
+void append_once(const Request& request, const Heads& heads, int64_t most_keys, std::vector<RKernel>& out) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
   const int64_t size = padded_size(heads);
-  if (size > 64 || heads.keys > rk::kAttentionOnceKeys || !is_narrow(type_of(request.graph, heads, kQ))) return;
+  if (size > 64 || heads.keys > most_keys || !is_narrow(type_of(request.graph, heads, kQ))) return;
   if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
   if (rk::attention_once_work_bytes(static_cast<int>(size)) > request.vdevice.work_bytes()) return;
   for (int64_t tiles = 1; tiles <= rk::kAttentionOnceTiles; ++tiles) {
@@ -370,18 +371,81 @@ void append_rows(const Request& request, const Heads& heads, std::vector<RKernel
   }
 }
 
+// Makes the phase, of a body without roundings, one of `body`, which has them.
+void round(const Request& request, const std::string& body, Phase& phase) {
+  const AttentionRounding& by = *std::get<Attention>(request.rop.attrs).rounding;
+  set_body(phase, "kernels/attention/attention_rounded.cuh", body, "rk::RoundedAttentionArgs");
+  const int64_t rounds = (by.products.rounds() ? rk::kRoundsProducts : 0) + (by.sums.rounds() ? rk::kRoundsSums : 0) +
+                         (by.results.rounds() ? rk::kRoundsResults : 0);
+  const auto bound = [](const RoundedTo& to, float value) { return float_arg(to.rounds() ? value : 0); };
+  phase.args = {{"attention", struct_arg(std::move(phase.args))},
+                {"product_low", bound(by.products, by.products.low)},
+                {"product_high", bound(by.products, by.products.high)},
+                {"product_step", float_arg(by.product_step)},
+                {"sum_low", bound(by.sums, by.sums.low)},
+                {"sum_high", bound(by.sums, by.sums.high)},
+                {"sum_step", float_arg(by.sum_step)},
+                {"weight_steps", float_arg(by.weight_steps)},
+                {"weight_low", float_arg(by.weights.low)},
+                {"weight_high", float_arg(by.weights.high)},
+                {"result_steps", float_arg(by.result_steps)},
+                {"result_low", bound(by.results, by.results.low)},
+                {"result_high", bound(by.results, by.results.high)},
+                {"rounds", arg(rounds)}};
+}
+
+// Cycles of the general body: it goes over the keys twice.
+double rounded_cycles(const Heads& heads, const ShapedVDevice& d, int64_t groups) {
+  return 2 * cycles_of(heads, d, groups) - d.cost("attention.fixed_cycles") + d.cost("attention.rounding_cycles");
+}
+
+// The rKernels of an Attention with roundings. The body that has all scores in registers takes what attention_once takes, and more keys.
+std::vector<RKernel> rounded_offers(const Request& request, const Heads& heads) {
+  const ShapedVDevice& d = request.vdevice;
+  std::vector<RKernel> out;
+  for (int64_t groups = 1; groups <= rk::kAttentionWarps; groups *= 2) {
+    if (groups > 1 && heads.queries <= groups / 2 * kRows) continue;
+    RKernel rkernel = rkernel_of(request, heads, groups);
+    Phase& phase = rkernel.phases[0];
+    round(request, "rk::attention_rounded", phase);
+    phase.cost.calibrated_cycles = rounded_cycles(heads, d, groups);
+    rkernel.name.replace(0, std::string("attention").size(), "attention_rounded");
+    out.push_back(std::move(rkernel));
+  }
+  std::vector<RKernel> once;
+  append_once(request, heads, rk::kRoundedOnceKeys, once);
+  for (RKernel& rkernel : once) {
+    if (rkernel.config_value("groups") > 1 && heads.keys > rk::kRoundedTwoTilesKeys) continue;
+    Phase& phase = rkernel.phases[0];
+    round(request, "rk::attention_rounded_once", phase);
+    phase.cost.calibrated_cycles += d.cost("attention.rounding_cycles") * static_cast<double>(rkernel.config_value("groups"));
+    rkernel.name.replace(0, std::string("attention_once").size(), "attention_rounded_once");
+    out.push_back(std::move(rkernel));
+  }
+  return out;
+}
+
+// Whether the bodies with roundings take such an Attention.
+bool is_rounded_alone(const ROperator& rop) {
+  const auto& op = std::get<Attention>(rop.attrs);
+  const RoundedTo& to = op.rounding->weights;
+  return !operand(rop, kAttentionRowTable).valid() && !op.end && op.weightless == Weightless::nan && to.rounds() && std::isfinite(to.low) &&
+         std::isfinite(to.high);
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Attention>(rop.attrs) || has_epilogue(rop) || !is_of_values(request.graph, rop)) return {};
   const Heads heads = heads_of(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return {};
+  if (std::get<Attention>(rop.attrs).rounding) return is_rounded_alone(rop) ? rounded_offers(request, heads) : std::vector<RKernel>();
   std::vector<RKernel> out;
   for (int64_t groups = 1; groups <= rk::kAttentionWarps; groups *= 2) {
     if (groups == 1 || heads.queries > groups / 2 * kRows) out.push_back(rkernel_of(request, heads, groups));
   }
   if (!heads.has_table()) {
     append_rows(request, heads, out);
-    append_once(request, heads, out);
+    append_once(request, heads, rk::kAttentionOnceKeys, out);
   }
   append_few(request, heads, out);
   return out;
@@ -443,6 +507,10 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const Heads heads = unplaced(graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, d, precision)) return std::nullopt;
   const double rounds = static_cast<double>(ceil_div(heads.rtasks(1), d.veus()));
+  if (std::get<Attention>(rop.attrs).rounding) {
+    if (!is_rounded_alone(rop)) return std::nullopt;
+    return Estimate{d.edge_us + rounds * rounded_cycles(heads, d, 1) / (d.clock_ghz * 1e3)};
+  }
   return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }
 

@@ -229,8 +229,8 @@ std::optional<Step> step_operands(const Graph& graph, const ROperator& rop) {
     step.numbers = reader.numbers();
     return step;
   }
-  if (!std::holds_alternative<Attention>(rop.attrs) || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable)
-    return std::nullopt;
+  const auto* const attention = std::get_if<Attention>(&rop.attrs);
+  if (!attention || attention->rounding || ends_at_length(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return std::nullopt;
   step.tensors[kOut] = rop.outputs[0];
   std::copy(rop.inputs.begin(), rop.inputs.end(), step.tensors.begin() + kQ);
   return step;

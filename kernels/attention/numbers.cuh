@@ -55,6 +55,10 @@ inline constexpr int kAttentionOnceKeys = 256, kAttentionOnceTiles = 2;
 constexpr int attention_once_pitch(int size) { return size + 4; }
 constexpr int attention_once_work_bytes(int size) { return kAttentionWarps * kAttentionRows * (attention_once_pitch(size) * 4 + 8); }
 
+// attention_rounded_once: the most keys, and of two tiles of queries. Bits of what is rounded besides the weights.
+inline constexpr int kRoundedOnceKeys = 512, kRoundedTwoTilesKeys = 256;
+enum AttentionRounds : int { kRoundsProducts = 1, kRoundsSums = 2, kRoundsResults = 4 };  // in tables
+
 // attention_few: the most elements of a row, and the most keys.
 inline constexpr int kAttentionFewSize = 32, kAttentionFewKeys = 64;
 

@@ -31,7 +31,8 @@ class SelfMatcher {
 
   std::optional<SelfMatch> match(size_t at) const {
     const ROperator& attention = graph_.rops[at];
-    if (!std::holds_alternative<Attention>(attention.attrs) || ends_at_length(attention.attrs)) return std::nullopt;
+    const auto* const op = std::get_if<Attention>(&attention.attrs);
+    if (!op || op->rounding || ends_at_length(attention.attrs)) return std::nullopt;
     std::array<passes::HeadsOfRows, 3> parts;
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::optional<passes::HeadsOfRows> part = passes::heads_of_rows(graph_, uses_, attention.inputs[i]);

@@ -108,7 +108,7 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
   if (sweep.loop.empty() || sweep.loop.size() > 2 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
-  if (!has_static_steps(chain)) return false;
+  if (!has_static_steps(chain) && !has_long_static_steps(chain)) return false;
   for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
     if (row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
   }
@@ -138,9 +138,11 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
   int64_t near = 0;
   for (int64_t i = 0; i < inputs; ++i) near |= int64_t{is_near(graph, sweep, static_cast<size_t>(i) + 1)} << i;
-  Phase phase = early_phase("kernels/elementwise/static_chain.cuh", "rk::static_chain", "rk::StaticChainArgs");
+  const bool is_long = !has_static_steps(sweep.chain);
+  Phase phase = early_phase("kernels/elementwise/static_chain.cuh", is_long ? "rk::static_chain_long" : "rk::static_chain",
+                            is_long ? "rk::LongChainArgs" : "rk::StaticChainArgs");
   if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
-    phase.body = "rk::static_chain_16bit";
+    phase.body = is_long ? "rk::static_chain_long_16bit" : "rk::static_chain_16bit";
     phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};
   }
   phase.template_args.insert(phase.template_args.end(), {{"kInputs", std::to_string(inputs)},

@@ -10,7 +10,8 @@
 // lie behind the row and belong to no tensor. The body computes with these numbers, and does not store the results.
 // Example: such a row has 20 groups. Group 45 is row 2, column 5: elements 2 * 80 + 5 * 4 = 180 to 183. Column 19 stores 78 - 76 = 2.
 //
-// static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory.
+// static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory. static_chain_long and
+// static_chain_long_16bit: with more constants, as a function between two quantisations has (gelu as exporters write it: 13 steps).
 #pragma once
 
 #include "kernels/elementwise/numbers.cuh"
@@ -29,6 +30,16 @@ struct StaticChainArgs {  // in tables
   uint32_t row_elements;  // kPartial only
   uint32_t groups, groups_per_rtask;
   float constants[kStaticConstants];
+};
+struct LongChainArgs {  // in tables
+  TensorRef out;
+  TensorRef inputs[kStaticInputs];
+  int32_t out_row;
+  int32_t in_rows[kStaticInputs], in_steps[kStaticInputs];
+  Divisor row_groups;     // groups of a row
+  uint32_t row_elements;  // kPartial only
+  uint32_t groups, groups_per_rtask;
+  float constants[kLongConstants];
 };
 
 // The group `column` of a row that starts at `from`.
@@ -56,8 +67,8 @@ RK_INLINE void static_store(Out* to, uint32_t count, const float4& value) {
 }
 
 // The groups of input `i`, element by element where it is `scalar`; `near`: all rows read the same.
-template <bool kPartial, int kGroups, class In>
-RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, bool scalar, bool near, const uint32_t (&row)[kGroups],
+template <bool kPartial, int kGroups, class Args, class In>
+RK_INLINE void static_load(const Args& args, const In* from, int i, bool scalar, bool near, const uint32_t (&row)[kGroups],
                            const uint32_t (&column)[kGroups], float4 (&to)[kGroups]) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
@@ -73,12 +84,12 @@ RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, b
   }
 }
 
-template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
-          int kGroups, uint64_t... kSteps>
+template <class Veu, class Args, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries,
+          bool kPartial, int kGroups, uint64_t... kSteps>
 RK_INLINE void static_chain_of(const Task<Veu>& caller) {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
-  const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
+  const Args& args = task.template arguments<Args>();
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
   task.await_inputs();
 #pragma unroll 1
@@ -113,13 +124,24 @@ RK_INLINE void static_chain_of(const Task<Veu>& caller) {
 
 template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain(const Task<Veu>& task) {
-  static_chain_of<Veu, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, StaticChainArgs, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
 template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
           int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain_16bit(const Task<Veu>& task) {
-  static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, StaticChainArgs, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+}
+
+template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain_long(const Task<Veu>& task) {
+  static_chain_of<Veu, LongChainArgs, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain_long_16bit(const Task<Veu>& task) {
+  static_chain_of<Veu, LongChainArgs, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
 }  // namespace rk

@@ -1,4 +1,5 @@
-// Host side of normalize.cuh, normalize_rows.cuh and normalize_turns.cuh. That of normalize_split.cuh is normalize_split.cpp.
+// Host side of normalize.cuh, normalize_rows.cuh, normalize_sums.cuh and normalize_turns.cuh. That of normalize_split.cuh is
+// normalize_split.cpp.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/quantised_rows.h"
 #include "kernels/reduce/rows.h"
+#include "kernels/tile/chain.h"
 
 namespace tamp::kernels {
 namespace {
@@ -340,8 +342,107 @@ std::vector<RKernel> quantised_offers(const Request& whole, const QuantisedRows&
   return out;
 }
 
+// --- normalize_sums.cuh ---------------------------------------------------------------------------------------------------
+
+bool is_near(const Graph& graph, const SummedRows& summed, TensorId id) {
+  return graph.tensor(id).shape != graph.tensor(summed.normalize.outputs[0]).shape;
+}
+
+// The chain in front, if the body takes it and its operands lie alike.
+std::optional<Chain> summed_chain(const Graph& graph, const SummedRows& summed) {
+  std::optional<Chain> chain = make_chain(graph, summed.chain.inputs, std::get<Elementwise>(summed.chain.attrs).steps);
+  if (!chain || !(has_static_steps(*chain) || has_long_static_steps(*chain)) || chain->inputs.size() > rk::kSummedInputs)
+    return std::nullopt;
+  const Tensor& rows = graph.tensor(summed.normalize.inputs[0]);
+  const auto lies_alike = [&](const Tensor& tensor) {
+    if (!is_plain_values(tensor) || tensor.place.offset % 4 != 0) return false;
+    for (size_t d = 0; d < rows.shape.size(); ++d) {
+      if (rows.shape[d] > 1 && tensor.place.strides[d] != rows.place.strides[d]) return false;
+    }
+    return true;
+  };
+  for (const TensorId id : chain->inputs) {
+    const Tensor& tensor = graph.tensor(id);
+    const bool is_row = is_plain_f32(tensor) && tensor.place.strides.back() == 1 && tensor.place.offset % 4 == 0;
+    if (is_near(graph, summed, id) ? !is_row : !lies_alike(tensor) || tensor.dtype != rows.dtype) return std::nullopt;
+  }
+  const TensorId sums = summed.chain.outputs[0];
+  return !sums.valid() || lies_alike(graph.tensor(sums)) ? chain : std::nullopt;
+}
+
+void sum_in_front(const Request& whole, const SummedRows& summed, const Chain& chain, Phase& phase) {
+  const Graph& graph = whole.graph;
+  const TensorId sums = summed.chain.outputs[0];
+  const DType in = graph.tensor(summed.normalize.inputs[0]).dtype, out = graph.tensor(summed.normalize.outputs[0]).dtype;
+  int64_t near = 0;
+  ArgList inputs, constants;
+  for (size_t i = 0; i < rk::kSummedInputs; ++i) {
+    const bool used = i < chain.inputs.size();
+    inputs.push_back(used ? arg(TensorArg{chain.inputs[i]}) : null_arg());
+    near |= int64_t{used && is_near(graph, summed, chain.inputs[i])} << i;
+  }
+  for (const float value : chain.constants) constants.push_back(float_arg(value));
+  if (constants.empty()) constants.push_back(float_arg(0));
+  set_body(phase, "kernels/reduce/normalize_sums.cuh", "rk::normalize_rows_summed", "rk::NormalizeSumsArgs");
+  phase.template_args = {phase.template_args[0],
+                         {"In", value_type(in)},
+                         {"Sum", value_type(sums.valid() ? graph.tensor(sums).dtype : in)},
+                         {"Out", value_type(out)},
+                         {"kInputs", std::to_string(chain.inputs.size())},
+                         {"kNear", std::to_string(near)},
+                         {"kTemporaries", std::to_string(chain.temporaries)},
+                         {"kKeeps", sums.valid() ? "true" : "false"}};
+  for (const ChainStep& step : chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
+  add_args(phase, {{"pieces", arg(int64_t{0})},
+                   {"piece", divisor_arg(1)},
+                   {"divisor", float_arg(summed.by.divisor)},
+                   {"low", float_arg(summed.by.low)},
+                   {"high", float_arg(summed.by.high)}});
+  phase.args = {{"rows", struct_arg(std::move(phase.args))},
+                {"sums", tensor_arg(sums)},
+                {"inputs", ArgValue{inputs}},
+                {"constants", ArgValue{constants}},
+                {"step", float_arg(summed.step)}};
+  phase.cost.activation_bytes *= static_cast<double>(chain.inputs.size() + (sums.valid() ? 2 : 1)) / 2;
+  phase.cost.calibrated_cycles += whole.vdevice.cost("normalize.sums_cycles");
+}
+
+std::vector<RKernel> summed_offers(const Request& whole, const SummedRows& summed) {
+  const Request request{whole.graph, summed.normalize, whole.vdevice, whole.precision};
+  if (!is_possible(request.graph, summed.normalize)) return {};
+  const std::optional<Chain> chain = summed_chain(whole.graph, summed);
+  const Rows rows = rows_of(request.graph, summed.normalize);
+  if (!chain || !is_rows(request, rows)) return {};
+  std::vector<RKernel> out = rows_offers(request, rows);
+  std::erase_if(out, [](const RKernel& rkernel) { return rkernel.phases[0].body != "rk::normalize_rows"; });
+  for (RKernel& rkernel : out) {
+    rkernel.name = "normalize<quantised sums, " + std::to_string(rkernel.rtasks()) + ">";
+    sum_in_front(whole, summed, *chain, rkernel.phases[0]);
+  }
+  return out;
+}
+
+void summed_accesses(const Graph& graph, const SummedRows& summed, const RKernel& rkernel, int64_t index, Accesses& out) {
+  const Rows rows = rows_of(graph, summed.normalize);
+  append_rows(rows, graph, summed.normalize, rkernel, index, out);
+  const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
+  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
+  const std::optional<Chain> chain = summed_chain(graph, summed);
+  for (const TensorId id : chain->inputs) {
+    if (is_near(graph, summed, id))
+      append_whole(graph, id, out.reads);
+    else if (id != summed.normalize.inputs[0])
+      append_row_reads(rows, graph, id, begin, end, out.reads);
+  }
+  if (summed.chain.outputs[0].valid()) append_row_reads(rows, graph, summed.chain.outputs[0], begin, end, out.writes);
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (operand(summed.normalize, i).valid()) append_whole(graph, operand(summed.normalize, i), out.reads);
+  }
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
+  if (const auto summed = summed_rows_of(request.graph, rop)) return summed_offers(request, *summed);
   if (const auto quantised = quantised_rows_of(request.graph, rop)) return quantised_offers(request, *quantised);
   if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !is_possible(request.graph, rop)) return {};
   const Rows rows = rows_of(request.graph, rop);
@@ -372,6 +473,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  if (const auto summed = summed_rows_of(graph, rop)) return summed_accesses(graph, *summed, rkernel, index, out);
   if (const auto quantised = quantised_rows_of(graph, rop)) return accesses(graph, quantised->rop, rkernel, phase, index, out);
   const Rows rows = rows_of(graph, rop);
   if (is_split_normalize(rkernel)) {

@@ -9,6 +9,7 @@ namespace rk {
 
 inline constexpr int kRowsRank = 8, kLrnRank = 6;                        // dimensions that the arguments have room for; in tables
 inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread; in tables
+inline constexpr int kSummedInputs = 4;                                  // of the chain in front of a normalisation; in tables
 
 // What reduce does to each element, how it combines two results, and what it does to the final result; in tables
 enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };

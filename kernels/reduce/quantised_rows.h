@@ -20,6 +20,17 @@ struct QuantisedRows {
 // None if the rOperator is not such a Fused.
 std::optional<QuantisedRows> quantised_rows_of(const Graph& graph, const ROperator& rop);
 
+// The same of a normalisation whose rows a chain makes: behind a product the bias and the residual. The result may
+// be multiplied with `step`, as that of a network is.
+struct SummedRows {
+  ROperator chain;      // of the whole one's operands; its result, if others read it, else none
+  ROperator normalize;  // as if its rows were the chain's first operand of that shape
+  Quantised by;
+  float step = 1;
+};
+std::optional<SummedRows> summed_rows_of(const Graph& graph, const ROperator& rop);
+
+FusionPattern quantised_sums();
 FusionPattern quantised_normalizations();
 FusionPattern quantised_softmax();
 

@@ -42,7 +42,7 @@ std::vector<size_t> last_uses(const std::vector<ElementwiseStep>& steps) {
   return last;
 }
 
-constexpr size_t kMostSteps = 6, kMostQuantisedSteps = 8;
+constexpr size_t kMostSteps = 6, kMostQuantisedSteps = 8, kMostLongSteps = 16;
 constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 
 using rk::functions::Speed;
@@ -59,9 +59,14 @@ bool has_small_functions(const Chain& chain) {
 }
 
 // Chains that round to whole numbers are of many short steps: between two quantisations are several factors.
-size_t most_steps(const Chain& chain) {
-  const auto rounds = [](const ChainStep& step) { return step.op == static_cast<int64_t>(ElementwiseOp::rounded); };
-  return std::any_of(chain.steps.begin(), chain.steps.end(), rounds) ? kMostQuantisedSteps : kMostSteps;
+bool rounds(const Chain& chain) {
+  const auto is_rounding = [](const ChainStep& step) { return step.op == static_cast<int64_t>(ElementwiseOp::rounded); };
+  return std::any_of(chain.steps.begin(), chain.steps.end(), is_rounding);
+}
+
+bool has_static_steps(const Chain& chain, int constants, size_t most_steps) {
+  return !chain.inputs.empty() && chain.inputs.size() <= rk::kStaticInputs && chain.constants.size() <= static_cast<size_t>(constants) &&
+         chain.steps.size() <= most_steps && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
 }
 
 }  // namespace
@@ -119,8 +124,9 @@ std::string step_text(const ChainStep& step) {
 }
 
 bool has_static_steps(const Chain& chain) {
-  return !chain.inputs.empty() && chain.inputs.size() <= rk::kStaticInputs && chain.constants.size() <= rk::kStaticConstants &&
-         chain.steps.size() <= most_steps(chain) && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
+  return has_static_steps(chain, rk::kStaticConstants, rounds(chain) ? kMostQuantisedSteps : kMostSteps);
 }
+
+bool has_long_static_steps(const Chain& chain) { return rounds(chain) && has_static_steps(chain, rk::kLongConstants, kMostLongSteps); }
 
 }  // namespace tamp::kernels

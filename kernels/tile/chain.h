@@ -38,5 +38,6 @@ Chain copy_chain(TensorId input);
 std::string step_text(const ChainStep& step);
 // Whether the chain is short and its functions are small.
 bool has_static_steps(const Chain& chain);
+bool has_long_static_steps(const Chain& chain);  // the same of a body with rk::kLongConstants; where values are rounded between
 
 }  // namespace tamp::kernels

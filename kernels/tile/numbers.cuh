@@ -41,6 +41,7 @@ inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstCons
 
 // The same of steps that are template arguments.
 inline constexpr int kStaticInputs = 6, kStaticConstants = 8;  // in tables
+inline constexpr int kLongConstants = 16;                      // of a long chain between quantisations; in tables
 
 // Weights are mma's operand A, channels its rows. Of the channels of a warp's `tiles` tiles, the one that is row `row` of tile `tile`: rows
 // g and g + 8 of all tiles are neighbours, so that a lane has the sums of 2 * tiles neighbouring channels.

@@ -22,7 +22,7 @@ struct StaticValues {
 template <uint32_t kCode, class Args, class Values, int kGroups>
 RK_INLINE void static_operand(const Args& args, const Values& values, float4 (&to)[kGroups]) {
   float constant = 0.0f;
-  if constexpr (kCode >= 64 && kCode < 64 + kStaticConstants) constant = args.constants[kCode - 64];
+  if constexpr (kCode >= 64 && kCode < 64 + kChainConstants) constant = args.constants[kCode - 64];
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
     if constexpr (kCode == 0)

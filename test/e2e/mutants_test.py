@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 
 import harness
+import quantised_models
 import recurrent_test
 import transformers_test
 
@@ -162,6 +163,29 @@ def test_boxes_that_come_before_a_body_over_inputs_has_ended_give_a_wrong_answer
     assert all(map(equal, (2, 3))), "the order of vEUs changes the right program's answer"
     mutate(source, r"if \(slot - over < kSlots\) wait\(control.free\[over % kSlots\], [^;]*;", "(void)control, (void)over, (void)slot;", 1)
     assert not all(map(equal, range(1, 6)))
+
+
+def test_roundings_of_attention_that_go_wrong_show(tamp):
+    """Weights are rounded behind the division by the sum of all keys of a query, which eight warps have parts of; scores and the sums of a residual are rounded, too."""
+    net, floats = quantised_models.transformer(40)
+    made, x = quantised_models.quantised(net, floats, "qdq s8 s8 channel"), net.inputs()[0]
+    (tamp.folder / "net.onnx").write_bytes(made.SerializeToString())
+    np.save(tamp.folder / "x.npy", x)
+    tamp("compile", "net.onnx", "-o", "net", "--vdevice", "h200", "--precision", "fp16")
+    source = tamp.folder / "net" / "net.cu"
+    right, expected = source.read_text(), quantised_models.answers(made, {"x": x})
+
+    def share():
+        """Of elements that differ from ONNX Runtime's by a step."""
+        tamp("run", "net", "--device", "cpu", "--input", "x=x.npy", "--output-dir", "out", "-q")
+        return quantised_models.nearest(made, [np.load(tamp.folder / "out" / "y.npy")], expected).share
+    assert "attention_rounded_once" in right and "normalize_rows_summed" in right
+    assert share() < 0.02
+    for pattern, wrong in [(r"w < first \+ warps; \+\+w\) \{", "w < first + 1; ++w) {"), (r"score = rounded\(score, args\.product_low", "score = rounded(score, 0.25f * args.product_low"),
+                           (r"\(static_step<kSteps, kEach>\(all, values\), \.\.\.\);", r"\g<0> values.acc[0].x += 3.0f;")]:
+        source.write_text(right)
+        mutate(source, pattern, wrong, 1)
+        assert share() > 0.04, wrong
 
 
 if __name__ == "__main__":

@@ -148,6 +148,8 @@ ROWS = [
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
+    (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "fp32", None), (lambda: quantised_models.quantised(*quantised_models.transformer(19, 96, 1), "qdq u8 s8"), "fp16", None),
+    (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 products"), "fp16", None),
 ]
 # What of template arguments is as good as a body of its own.
 FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge")

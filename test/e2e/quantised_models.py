@@ -163,8 +163,8 @@ class Reader:
 
 
 def quantised(net, model, way):
-    """`way`: "dynamic", or the format, the types of activations and weights, and whether weights have a scale for each channel: "qdq u8 s8 channel". Of u8 with s8 the
-    weights have 7 bits, since ONNX Runtime's own sums overflow on processors without VNNI otherwise."""
+    """`way`: "dynamic", or the format, the types of activations and weights, whether weights have a scale for each channel, and whether MatMul alone is quantised:
+    "qdq u8 s8 channel", "qdq s8 s8 products". Of u8 with s8 the weights have 7 bits, since ONNX Runtime's own sums overflow on processors without VNNI otherwise."""
     from onnxruntime import quantization
     types = {"u8": quantization.QuantType.QUInt8, "s8": quantization.QuantType.QInt8}
     words = way.split()
@@ -178,7 +178,7 @@ def quantised(net, model, way):
         else:
             form = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}[words[0]]
             quantization.quantize_static(given, made, Reader(net.inputs()), quant_format=form, activation_type=types[words[1]], weight_type=types[words[2]],
-                                         per_channel="channel" in words, reduce_range=words[1] == "u8" and words[2] == "s8")
+                                         op_types_to_quantize=["MatMul"] if "products" in words else None, per_channel="channel" in words, reduce_range=words[1] == "u8" and words[2] == "s8")
         return onnx.load(made)
 
 

@@ -410,6 +410,96 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
 
 namespace {
 
+// Of whole numbers, with scores, weights and results rounded; `bias`: added in steps of the scores.
+Case rounded_case(const std::string& name, const Extents& e, Lay lay = Lay::rows, const Shape& bias = {}, bool all = true) {
+  CaseMaker maker(name);
+  std::mt19937 random(5);
+  const auto whole = [&](const Shape& shape, int most) {
+    std::uniform_int_distribution<int> draw(-most, most);
+    std::vector<float> values(static_cast<size_t>(element_count(shape)));
+    for (float& value : values) value = static_cast<float>(draw(random));
+    return values;
+  };
+  const auto input = [&](const Shape& shape) { return maker.input(shape, lay, whole(shape, 127)); };
+  const TensorId q = input(matrix(e.batch, e.queries, e.size)), k = input(matrix(e.batch, e.keys, e.size)),
+                 v = input(matrix(e.batch, e.keys, e.values));
+  std::vector<TensorId> inputs = {q, k, v};
+  if (!bias.empty()) inputs.push_back(maker.input(bias, Lay::rows, whole(bias, 60)));
+  // Ties would be rounded the one way or the other, and then a result is a step off: factors that are no short fractions.
+  AttentionRounding by;
+  by.weights = {0, 255};
+  by.weight_steps = 255.13F;
+  by.result_steps = 0.00371F;
+  if (all) {
+    by.products = {-122, 133};
+    by.sums = {-190, 65};
+    by.product_step = 0.7317F;
+    by.sum_step = 0.0513F;
+    by.results = {-129, 126};
+  }
+  const float scale = (all ? 0.011F : 0.0004F) * 8 / std::sqrt(static_cast<float>(e.size));
+  return maker.finish(Attention{scale, Weightless::nan, {}, by}, inputs, maker.output(matrix(e.batch, e.queries, e.values), lay));
+}
+
+std::vector<Case> rounded_cases() {
+  return {rounded_case("rounded: one of everything", {{}, 1, 1, 1, 1}),
+          rounded_case("rounded: a head of BERT, cut", {{1, 2}, 24, 40, 64, 64}),
+          rounded_case("rounded: keys for some warps only", {{2}, 16, 17, 32, 32}),
+          rounded_case("rounded: scores and results as they are", {{2}, 19, 33, 32, 32}, Lay::rows, {}, false),
+          rounded_case("rounded: a mask of keys", {{2, 3}, 20, 37, 32, 32}, Lay::rows, {2, 1, 1, 37}),
+          rounded_case("rounded: a bias of all scores", {{2, 3}, 33, 37, 32, 32}, Lay::rows, {3, 33, 37}),
+          rounded_case("rounded: 197 keys", {{2}, 65, 197, 64, 64}),
+          rounded_case("rounded: 24 of 32 columns", {{2}, 33, 129, 24, 16}),
+          rounded_case("rounded: heads side by side", {{2, 3}, 35, 26, 32, 32}, Lay::channels_last),
+          rounded_case("rounded: everything reversed", {{2}, 18, 20, 16, 16}, Lay::reversed),
+          rounded_case("rounded: single elements", {{2}, 18, 35, 7, 13}),
+          rounded_case("rounded: large heads", {{1}, 19, 70, 128, 128}),
+          rounded_case("rounded: 512 keys and a mask", {{1}, 17, 512, 64, 64}, Lay::rows, {1, 512}),
+          rounded_case("rounded: 300 keys, a bias of all scores", {{1}, 9, 300, 32, 32}, Lay::rows, {9, 300})};
+}
+
+}  // namespace
+
+TEST_CASE("bodies that round agree with the reference") {
+  ShapedVDevice vdevice = read_vdevice("h200").without_inputs();
+  vdevice.sms = 4;
+  std::vector<Case> cases;
+  for (const Case& c : rounded_cases()) {
+    const std::vector<TensorId>& inputs = c.graph.rops[0].inputs;
+    const std::vector<TensorId> narrow = {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]};
+    cases.push_back(c);
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, narrow, dtype));
+  }
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_attention_rounded");
+  const HeavyRun run{vdevice, Precision::fp16, 4e-3};
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::family("attention")}, run, root, folder.path())) FAIL_CHECK(problem);
+}
+
+TEST_CASE("an Attention with roundings has bodies of its own") {
+  const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
+  const auto names = [&](const Case& c) {
+    std::set<std::string> found;
+    for (const RKernel& rkernel :
+         kernels::candidates_of(kernels::family("attention"), {c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
+      found.insert(rkernel.phases[0].body);
+    return found;
+  };
+  const auto narrow = [](const Case& c) {
+    const std::vector<TensorId>& inputs = c.graph.rops[0].inputs;
+    return narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
+  };
+  const Case heads = rounded_case("heads", {{12}, 128, 128, 64, 64}), many = rounded_case("many keys", {{1}, 16, 513, 64, 64});
+  CHECK(names(heads) == std::set<std::string>{"rk::attention_rounded"});  // f32
+  CHECK(names(narrow(heads)) == std::set<std::string>{"rk::attention_rounded", "rk::attention_rounded_once"});
+  CHECK(names(narrow(many)) == std::set<std::string>{"rk::attention_rounded"});
+  Case ended = heads;
+  std::get<Attention>(ended.graph.rops[0].attrs).weightless = Weightless::zero;
+  CHECK(names(ended).empty());
+}
+
+namespace {
+
 // What the H200 is offered for these heads, by name.
 std::map<std::string, RKernel> offered(const Extents& extents, bool is_narrow = true) {
   const ShapedVDevice vdevice = read_vdevice("h200").with_inputs();

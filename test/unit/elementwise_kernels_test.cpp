@@ -101,6 +101,29 @@ Case static_chain_case(const std::string& name, const Shape& shape, Lay lay) {
                       {x, y, per_channel, three}, maker.output(shape, lay));
 }
 
+// A function between two quantisations, as exporters write gelu: more steps and constants than other chains have.
+Case quantised_chain_case(const std::string& name, const Shape& shape) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(shape), bias = maker.constant({shape.back()});
+  std::vector<TensorId> inputs = {x, bias};
+  for (const float value : {40.37F, 0.0271F, 0.00787F, 0.993F, 127.3F, 0.00631F}) inputs.push_back(maker.constant({}, Lay::rows, {value}));
+  using enum ElementwiseOp;
+  return maker.finish(Elementwise{{{mul, {0, 2}, 0, 0},
+                                   {add, {-1, 1}, 0, 0},
+                                   {rounded, {-2}, -139, 116},
+                                   {mul, {-3, 3}, 0, 0},
+                                   {erf, {-4}, 0, 0},
+                                   {div, {-5, 4}, 0, 0},
+                                   {rounded, {-6}, -128, 127},
+                                   {mul, {-7, 5}, 0, 0},
+                                   {add, {-8, 6}, 0, 0},
+                                   {rounded, {-9}, 0, 255},
+                                   {mul, {-3, -10}, 0, 0},
+                                   {mul, {-11, 7}, 0, 0},
+                                   {rounded, {-12}, -9, 246}}},
+                      inputs, maker.output(shape));
+}
+
 // Pixels of all channels-last images begin at multiples of four elements, the last one ends with its buffer.
 Case with_padded_pixels(Case made) {
   for (Tensor& tensor : made.graph.tensors) {
@@ -182,6 +205,7 @@ std::vector<Case> elementwise_cases() {
       binary_case("two turns of two groups", {1, 36, 13, 11}, Lay::channels_last, {1, 36, 13, 11}, Lay::slice, {1, 36, 13, 11}, Lay::slice),
       static_chain_case("a chain that nvcc knows", {3, 8, 5, 7}, Lay::slice),
       static_chain_case("the same chain of odd channels", {3, 5, 5, 7}, Lay::channels_last),
+      quantised_chain_case("a function between two quantisations", {3, 5, 36}),
       long_chain(),
   };
   return cases;
@@ -236,6 +260,12 @@ TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
     CHECK(std::count(phase.template_args.begin(), phase.template_args.end(), std::pair<std::string, std::string>("kGroups", "8")) == 1);
   }
   expect_no_problems(all, {kernels::family("elementwise")}, "large");
+}
+
+TEST_CASE("a function between two quantisations is a chain that nvcc knows") {
+  const Case c = quantised_chain_case("quantised", {2, 8});
+  const auto offered = kernels::candidates_of(kernels::family("elementwise"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
+  CHECK(offered[0].phases[0].body == "rk::static_chain_long");
 }
 
 TEST_CASE("chains of two types of 16 bits, and a model's own, are left to others") {

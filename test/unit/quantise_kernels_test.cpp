@@ -10,6 +10,7 @@
 #include "kernels/reduce/quantised_rows.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
+#include "test/support/check_pass.h"
 #include "test/support/graph_text.h"
 
 namespace tamp::test {
@@ -119,6 +120,80 @@ TEST_CASE("a quantised normalisation agrees with the reference") {
       {kernels::family("normalize")}, "quantised_normalize");
   const Case odd = quantised_rows_case("odd", Normalize{{1}}, {24, 98}, rows);  // no whole vectors: no body
   CHECK(kernels::candidates_of(kernels::family("normalize"), {odd.graph, odd.graph.rops[0], small_vdevice(), Precision::fp32}).empty());
+}
+
+// A residual behind a product with a bias, each with a rounding; the normalisation of that, quantised. `keeps`: others read the sum.
+Case quantised_sums_case(const std::string& name, const Shape& shape, bool keeps, bool has_bias = true, DType dtype = DType::f32) {
+  CaseMaker maker(name);
+  maker.set_range(-3, 3);
+  const TensorId x = maker.input(shape), residual = maker.input(shape), y = maker.output(shape);
+  const TensorId sums = keeps ? maker.output(shape) : maker.between(shape), made = maker.between(shape);
+  const auto number = [&](float value) { return maker.constant({}, Lay::rows, {value}); };
+  using enum ElementwiseOp;
+  ROperator chain{"chain", Elementwise{{{mul, {0, 2}}, {mul, {1, 3}}, {add, {-1, -2}}, {rounded, {-3}, -120, 135}}},
+                  {},      {x, residual, number(23.71F), number(31.37F)},
+                  {sums},  {}};
+  if (has_bias) {
+    chain.attrs = Elementwise{{{mul, {0, 2}},
+                               {add, {-1, 4}},
+                               {rounded, {-2}, -90, 85},
+                               {mul, {-3, 5}},
+                               {mul, {1, 3}},
+                               {add, {-4, -5}},
+                               {rounded, {-6}, -120, 135}}};
+    chain.inputs.insert(chain.inputs.end(), {maker.constant({shape.back()}), number(0.731F)});
+  }
+  const ROperator normalize{"rows", Normalize{{static_cast<int64_t>(shape.size()) - 1}},
+                            {},     {sums, maker.constant({shape.back()}), maker.constant({shape.back()})},
+                            {made}, {}};
+  const ROperator end{"quantise", Elementwise{{{div, {0, 1}}, {rounded, {-1}, -100, 90}}}, {}, {made, number(0.0313F)}, {y}, {}};
+  Case c = maker.finish_steps({chain, normalize, end}, keeps ? std::vector{y, sums} : std::vector{y});
+  if (dtype == DType::f32) return c;
+  std::vector<TensorId> narrow = {x, residual, y};
+  if (keeps) narrow.push_back(sums);
+  return narrowed(c, narrow, dtype);
+}
+
+TEST_CASE("a quantised sum that is normalised and quantised agrees with the reference") {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    cases.push_back(quantised_sums_case("rows", {24, 96}, true, true, dtype));
+    cases.push_back(quantised_sums_case("rows of two batches", {2, 5, 256}, true, false, dtype));
+    cases.push_back(quantised_sums_case("long rows", {1, 3, 1024}, false, true, dtype));
+    cases.push_back(quantised_sums_case("short rows", {7, 40}, false, false, dtype));
+  }
+  expect_no_problems(cases, {kernels::family("normalize")}, "quantised_sums");
+  for (const Case& c : cases) {
+    const auto offered = kernels::candidates_of(kernels::family("normalize"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16});
+    REQUIRE_FALSE(offered.empty());
+    CHECK(offered[0].phases[0].body == "rk::normalize_rows_summed");
+  }
+}
+
+TEST_CASE("a quantised sum becomes one rOperator with its normalisation") {
+  const std::string text = R"(
+    x = input f32[4,16]
+    r = input f32[4,16]
+    b = const f32[16]
+    s = const f32[] {40.5}
+    n = Elementwise(x, s, b, r) {mul(i0, i1), add(s0, i2), rounded(s1; -9, 9), add(s2, i3), rounded(s3; -128, 127)} -> f32[4,16]
+    m = Normalize(n) {axes=[1], epsilon=0.001} -> f32[4,16]
+    q = Elementwise(m, s) {div(i0, i1), rounded(s0; -128, 127)} -> f32[4,16]
+)";
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  for (const std::string outputs : {"outputs(q)", "outputs(q, n)"}) {
+    const Graph source = parse_graph(text + outputs);
+    const Graph made = passes::fuse_regions(source, kernels::quantised_sums(), shorter, {});
+    check_pass(source, made);
+    REQUIRE(made.rops.size() == 1);
+    const auto rows = kernels::summed_rows_of(made, made.rops[0]);
+    REQUIRE(rows);
+    CHECK(rows->chain.outputs[0].valid() == (outputs == "outputs(q, n)"));
+    CHECK(holds_whole_numbers(made, made.outputs[0]));
+  }
+  CHECK(kernels::quantised_sums().regions(parse_graph(text + "outputs(q, m)")).empty());  // somebody else reads the normalised rows
+  CHECK(kernels::quantised_sums().regions(parse_graph(swapped(text, "rounded(s3; -128, 127)", "relu(s3)") + "outputs(q)")).size() == 1);
+  CHECK(kernels::quantised_sums().regions(parse_graph(swapped(text, "rounded(s0; -128, 127)", "relu(s0)") + "outputs(q)")).empty());
 }
 
 TEST_CASE("what quantises a softmax or a normalisation becomes one rOperator with it") {

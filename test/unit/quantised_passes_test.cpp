@@ -14,6 +14,7 @@
 #include "compiler/passes/tidy/carry_integers.h"
 #include "compiler/passes/tidy/fold_scales.h"
 #include "compiler/passes/tidy/move_scales.h"
+#include "compiler/passes/tidy/round_before_views.h"
 #include "compiler/passes/tidy/scale_products.h"
 #include "kernels/narrow.h"
 #include "test/support/graph_text.h"
@@ -335,6 +336,65 @@ TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
   CHECK(holds_whole_numbers(made, made.outputs[0]));
   check_same(graph, made);
   CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
+}
+
+TEST_CASE("a quantisation goes in front of the views that move what it quantises") {
+  const std::string text = R"(
+    x = input f32[2,6]
+    s = const f32[] {0.3}
+    e = Elementwise(x) {exp(i0)} -> f32[2,6]
+    a = Reshape(e) -> f32[2,3,2]
+    b = Transpose(a) {perm=[1,0,2]} -> f32[3,2,2]
+    c = Elementwise(b, s) {div(i0, i1)} -> f32[3,2,2]
+    y = Elementwise(c) {rounded(i0; -128, 127)} -> f32[3,2,2]
+)";
+  const Graph graph = test::parse_graph(text + "outputs(y)");
+  const Graph made = passes::round_before_views(graph);
+  CHECK(kinds(made) == "exp div rounded Reshape Transpose");
+  check_same(graph, made);
+  for (const char* outputs : {"outputs(y, b)", "outputs(y, c)"})  // somebody else reads it
+    CHECK(kinds(passes::round_before_views(test::parse_graph(text + outputs))).ends_with("div rounded"));
+}
+
+// A bias behind the rounding of a product, as a linear layer has it that is quantised operator by operator.
+std::string shifted_product(const std::string& bias) {
+  return R"(
+    x = input f32[2,4]
+    w = const f32[4,3] {1, -2, 3, 127, 5, -6, 7, 0, -128, 10, -11, 12}
+    s = const f32[] {0.31}
+    b = const f32[3] )" +
+         bias + R"(
+    q = Elementwise(x) {rounded(i0; -8, 7)} -> f32[2,4]
+    m = MatMul(q, w) {alpha=0.0625} epilogue{act=rounded, a=-128, b=127} -> f32[2,3]
+    y = Elementwise(m, s, b) {mul(i0, i1), add(s0, i2), rounded(s1; -128, 127)} -> f32[2,3]
+    outputs(y)
+)";
+}
+
+TEST_CASE("a bias of whole steps behind a rounding is the residual of the product") {
+  const auto shorter = [](const Graph& of) { return static_cast<double>(of.rops.size()); };
+  const Graph graph = test::parse_graph(shifted_product("{2.4, -9.6, 25.2}"));  // 2, -8 and 21 steps of 1.2
+  const Graph made = passes::fuse_sums(graph, shorter);
+  CHECK(kinds(made) == "rounded MatMul");
+  const Epilogue& epilogue = made.rops[1].epilogue;
+  REQUIRE(epilogue.sum);
+  CHECK(epilogue.sum->scale == Approx(0.31));
+  CHECK(epilogue.sum->residual_scale == Approx(1.2));
+  const Tensor& residual = made.tensor(epilogue.residual);
+  CHECK(residual.dtype == DType::f16);
+  CHECK(residual.shape == Shape{2, 3});
+  check_same(graph, made);
+  // Of a program whose results have 32 bits.
+  const auto wide = [&](const Graph& of) {
+    const bool narrow = std::any_of(of.tensors.begin(), of.tensors.end(), [](const Tensor& tensor) { return tensor.dtype == DType::f16; });
+    return narrow ? 100 : shorter(of);
+  };
+  const Graph wider = passes::fuse_sums(graph, wide);
+  REQUIRE(kinds(wider) == "rounded MatMul");
+  CHECK(wider.tensor(wider.rops[1].epilogue.residual).dtype == DType::f32);
+  check_same(graph, wider);
+  // No whole steps: 16 bits would round it.
+  CHECK(kinds(passes::fuse_sums(test::parse_graph(shifted_product("{2.41234, -9.63171, 25.2}")), shorter)) == "rounded MatMul Elementwise");
 }
 
 // What DynamicQuantizeLinear and MatMulInteger become: whole numbers of a range that is found at run time, times integers.

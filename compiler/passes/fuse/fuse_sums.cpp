@@ -1,7 +1,10 @@
 #include "compiler/passes/fuse/fuse_sums.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
+#include "compiler/ops/number.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -15,9 +18,27 @@ struct Combination {
 
 enum class Products : uint8_t { all, plain, separable };
 
+constexpr int64_t kMostBiasBytes = int64_t{256} << 10;  // a bias that is repeated for all rows takes no more
+
+// The largest number of which all of these are whole multiples, up to 255 of it; none if there is none.
+std::optional<double> common_step(const std::vector<float>& values) {
+  constexpr double kNear = 1e-4;
+  double most = 0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  if (most == 0 || !std::isfinite(most)) return std::nullopt;
+  for (int steps = 1; steps <= 255; ++steps) {
+    const double step = most / steps;
+    if (std::all_of(values.begin(), values.end(), [&](float value) { return std::abs(value / step - std::rint(value / step)) < kNear; }))
+      return step;
+  }
+  return std::nullopt;
+}
+
 class SumFuser {
  public:
-  explicit SumFuser(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
+  // `biases`: a constant row that is added may be the residual, in a type of 16 or 32 bits; none: it may not.
+  SumFuser(Graph graph, std::optional<DType> biases)
+      : graph_(std::move(graph)), uses_(uses_of(graph_)), biases_(biases), dead_(graph_.rops.size(), false) {}
 
   // The rOperators that can be fused with such products.
   std::vector<size_t> places(Products products) {
@@ -55,11 +76,37 @@ class SumFuser {
     ROperator fused = graph_.rop(product);
     fused.epilogue.sum = taken.sum;
     fused.epilogue.residual = taken.second;
+    if (is_bias(taken.second, graph_.tensor(graph_.rops[at].outputs[0]).shape) && !take_bias(at, fused.epilogue)) return false;
     fused.outputs = graph_.rops[at].outputs;
     fused.origin.insert(fused.origin.end(), graph_.rops[at].origin.begin(), graph_.rops[at].origin.end());
     dead_[product.index()] = true;
     uses_.producer[fused.outputs[0].index()] = ROperatorId(static_cast<int64_t>(at));
     graph_.rops[at] = std::move(fused);
+    return true;
+  }
+
+  bool is_bias(TensorId id, const Shape& shape) const {
+    const Tensor& tensor = graph_.tensor(id);
+    return biases_ && is_f32_constant(graph_, id) && !tensor.shape.empty() && !shape.empty() && tensor.shape != shape &&
+           element_count(tensor.shape) == shape.back() && tensor.shape.back() == shape.back() &&
+           element_count(shape) * bytes_of(*biases_) <= kMostBiasBytes;
+  }
+  // The residual, a row of whole multiples of a step, becomes these whole numbers for all rows. False if it is none.
+  bool take_bias(size_t at, Epilogue& epilogue) {
+    const Tensor row = graph_.tensor(epilogue.residual);
+    const Shape shape = graph_.tensor(graph_.rops[at].outputs[0]).shape;
+    const std::vector<float> values(f32_data(row), f32_data(row) + element_count(row.shape));
+    const std::optional<double> step = common_step(values);
+    if (!step) return false;
+    const auto each = static_cast<size_t>(bytes_of(*biases_)), count = static_cast<size_t>(element_count(shape));
+    Bytes bytes(count * each);
+    for (size_t i = 0; i < count; ++i) {
+      const float whole = static_cast<float>(std::rint(values[i % values.size()] / *step));
+      const ops::Half half = ops::half_of(static_cast<double>(whole));
+      std::memcpy(bytes.data() + i * each, each == 2 ? static_cast<const void*>(&half) : &whole, each);
+    }
+    epilogue.sum->residual_scale = static_cast<float>(epilogue.sum->residual_scale * *step);
+    epilogue.residual = add_constant(graph_, graph_.rops[at].name + ".bias", *biases_, shape, std::move(bytes));
     return true;
   }
 
@@ -89,7 +136,7 @@ class SumFuser {
       if (number) {
         value.number = *number;
       } else {
-        if (graph_.tensor(id).shape != out.shape || graph_.tensor(id).dtype != DType::f32) return std::nullopt;
+        if (graph_.tensor(id).dtype != DType::f32 || !(graph_.tensor(id).shape == out.shape || is_bias(id, out.shape))) return std::nullopt;
         if (!chain.first.valid() || chain.first == id)
           chain.first = id, value.first = 1;
         else if (!chain.second.valid() || chain.second == id)
@@ -137,6 +184,7 @@ class SumFuser {
 
   Graph graph_;
   Uses uses_;
+  std::optional<DType> biases_;
   std::vector<bool> dead_;
 };
 
@@ -145,12 +193,14 @@ class SumFuser {
 Graph fuse_sums(Graph graph, const GraphEstimator& graphs) {
   if (!graphs) return graph;
   // Bodies differ in whether they have such sums, and so do the types of a graph: all products, those behind a depthwise convolution alone,
-  // or the others alone.
-  for (const Products products : {Products::all, Products::plain, Products::separable}) {
-    const std::vector<size_t> places = SumFuser(graph).places(products);
-    if (places.empty()) continue;
-    Graph made = SumFuser(graph).run(places);
-    if (graphs(made) < graphs(graph)) return made;
+  // or the others alone; with constants that are added, in the type of the results, or without.
+  for (const std::optional<DType> biases : {std::optional(DType::f16), std::optional(DType::f32), std::optional<DType>()}) {
+    for (const Products products : {Products::all, Products::plain, Products::separable}) {
+      const std::vector<size_t> places = SumFuser(graph, biases).places(products);
+      if (places.empty()) continue;
+      Graph made = SumFuser(graph, biases).run(places);
+      if (graphs(made) < graphs(graph)) return made;
+    }
   }
   return graph;
 }

@@ -560,6 +560,12 @@ class Bounds {
       if (!lies_in_rows(rows, bound.elements)) bound.elements = 0;
       return bound;
     }
+    if (const auto* op = std::get_if<Attention>(&rop.attrs); op && op->rounding) {
+      Bound bound;
+      const RoundedTo& to = op->rounding->results;
+      if (to.rounds()) activate(bound, Activation::rounded, to.low, to.high);
+      return bound;
+    }
     if (std::holds_alternative<Attention>(rop.attrs)) {  // a mean of the rows of V
       Bound bound = of(rop.inputs[2]);
       const TensorId windows = operand(rop, kAttentionRowTable);

@@ -304,7 +304,7 @@ class StepMaker {
 
   std::optional<ROperator> step_of(const ROperator& rop) {
     const auto* const attention = std::get_if<Attention>(&rop.attrs);
-    if (!attention || attention->end) return std::nullopt;
+    if (!attention || attention->end || attention->rounding) return std::nullopt;
     const size_t tensors = graph_.tensors.size();
     std::optional<ROperator> step = made_step(rop);
     if (step) return step;
