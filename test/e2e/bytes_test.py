@@ -119,10 +119,11 @@ def residual(kind, images, zero):
     c = Chain(3, [images, 64, 28, 28], kind)
     low = 0 if kind == "u8" else -128
     x = c.conv(64, kernel=3, pad=1, relu=True, zero=low)
-    c.conv(32, kernel=3, pad=1, relu=True, zero=low)
     beside = c.conv(64, of=x, zero=zero)
-    y = c.conv(64, of=c.sum(beside, x, zero=low), zero=zero)
-    c.sum(y, beside, zero=zero, relu=False)
+    narrow = c.conv(32, kernel=3, pad=1, of=x, relu=True, zero=low)
+    first = c.sum(c.conv(64, of=narrow, zero=zero), beside, zero=low)
+    narrow = c.conv(32, kernel=3, pad=1, relu=True, zero=low)
+    c.sum(c.conv(64, of=narrow, zero=zero), first, zero=zero, relu=False)
     c.conv(32, kernel=3)
     return c
 
@@ -162,7 +163,7 @@ CASES = [(f"pointwise_{kind}_{zero}".replace("-", "m"), lambda kind=kind, zero=z
          for kind, zero in (("u8", 0), ("u8", 1), ("u8", 128), ("u8", 250), ("s8", 0), ("s8", -128), ("s8", 5), ("s8", -37))]
 CASES += [(f"padded_{kind}_{stride}_{size[0]}", lambda kind=kind, stride=stride, size=size: padded(kind, stride, size), 2)
           for kind in TYPES for stride, size in ((1, (14, 14)), (2, (15, 17)))]
-CASES += [(f"residual_{kind}_{images}_{zero}".replace("-", "m"), lambda kind=kind, images=images, zero=zero: residual(kind, images, zero), 3)
+CASES += [(f"residual_{kind}_{images}_{zero}".replace("-", "m"), lambda kind=kind, images=images, zero=zero: residual(kind, images, zero), 4)
           for kind, images, zero in (("u8", 1, 100), ("s8", 1, 3), ("u8", 6, 77), ("s8", 6, 0))]
 CASES += [(f"depthwise_{kind}_{stride}", lambda kind=kind, stride=stride: depthwise(kind, 40, stride), 2) for kind in TYPES for stride in (1, 2)]
 CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 2) for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1) for kind in TYPES]

@@ -15,6 +15,7 @@ import sys
 import numpy as np
 from onnx import TensorProto
 
+import bytes_test
 import decoders
 import generate_test as generate
 import harness
@@ -147,12 +148,15 @@ ROWS = [
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
+    *((lambda make=make, kind=kind: make(kind).finished()[0], "fp16", sms) for kind in bytes_test.TYPES for make, sms in (
+        (lambda kind: bytes_test.residual(kind, 6, 77 if kind == "u8" else 0), None), (lambda kind: bytes_test.depthwise(kind, 16, 1), 4), (bytes_test.wide, 4))),
+    (lambda: quantised_models.quantised(*quantised_models.blocks(48), "qdq u8 s8 channel"), "fp16", None),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
     (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "fp32", None), (lambda: quantised_models.quantised(*quantised_models.transformer(19, 96, 1), "qdq u8 s8"), "fp16", None),
     (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 products"), "fp16", None),
 ]
 # What of template arguments is as good as a body of its own.
-FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge")
+FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge", "rk::kStrip", "rk::Signed8", "rk::Unsigned8")
 # What a row is compiled with in one persistent kernel; and in graphs.
 OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2, masked_step: (["--dim", "seq=1", "--dim", "total=160"],) * 2}
 

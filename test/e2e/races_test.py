@@ -23,6 +23,7 @@ import models_test as nets
 import random_test as random_test_of_all
 import random_wide
 import generate_test as generate
+import bytes_test
 import quantised_models
 import recurrent_test as recurrent
 import transformers_test as transformers
@@ -253,6 +254,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv staged_conv_fp16 separable_conv"),
+    ("bytes_of_sums", lambda: bytes_test.residual("s8", 1, 3).finished()[0], ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16"),
+    ("bytes_of_depthwise", lambda: bytes_test.depthwise("u8", 6, 2).finished()[0], ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 depthwise"),
     ("patches", transformers.stem, ["--vdevice", "h200"], "patch_normalize staged_conv"),
     ("narrow_patches", transformers.stem, ["--vdevice", "h200", "--precision", "fp16"], "patch_normalize staged_conv_fp16"),
     ("merged_stages", transformers.merged_stages, ["--vdevice", "h200", "--records", "none"], "patch_normalize normalize<rows"),
