@@ -8,6 +8,8 @@ import json
 import subprocess
 import sys
 
+import numpy as np
+
 import decoders
 import decoders_test
 import generate_test
