@@ -14,23 +14,23 @@
 //       28  the network: its rOperators in order; the line of their arguments
 //       37  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       74  vocabulary: declarations of the library that the tables need
-//      284  addresses: a base and a byte from there
-//      292  rOperators: what each body is told
-//      322  records: one row per phase of a rOperator
-//      339  events: signals that make up one epoch
-//      349  lanes: what each vEU runs, row by row
-//      378  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
-//      410  the kernel
-//      433  device code, as it stands in tamp's kernels/
-//     4218  host runtime, as it stands in tamp's runtime_stub/host/
-//     5198  host
+//      285  addresses: a base and a byte from there
+//      293  rOperators: what each body is told
+//      323  records: one row per phase of a rOperator
+//      340  events: signals that make up one epoch
+//      350  lanes: what each vEU runs, row by row
+//      379  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
+//      411  the kernel
+//      434  device code, as it stands in tamp's kernels/
+//     4220  host runtime, as it stands in tamp's runtime_stub/host/
+//     5202  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 298)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 299)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 311)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 312)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -257,6 +257,7 @@ enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeigh
 inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
 // The same of steps that are template arguments.
 inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
+inline constexpr int kLongConstants = 16;                      // of a long chain between quantisations
 // Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
 // are rounded to whole numbers, too. kWholeSums: the same, and then scaled, added to a residual and rounded once more (SumArgs).
 enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums };
@@ -507,6 +508,7 @@ RK_INLINE uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__
 // nothing else to do before: the first product of a tile waited for a hundred clocks of zeros and addresses.
 #if defined(__CUDA_ARCH__)
 RK_INLINE void known_now(uint32_t& value) { asm volatile("" : "+r"(value)); }
+RK_INLINE void known_now(int32_t& value) { asm volatile("" : "+r"(value)); }
 RK_INLINE void known_now(float& value) { asm volatile("" : "+f"(value)); }
 template <class T>
 RK_INLINE void known_now(T*& value) {
@@ -4291,7 +4293,7 @@ struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
   int32_t box_w, box_h, boxes;  // boxes: how many one copy brings, one after the other along the channels
-  int32_t value_bytes;          // 4, or 2
+  int32_t value_bytes;          // 4, 2 or 1
 };
 
 struct Instance;
@@ -4412,7 +4414,9 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
                                static_cast<cuuint32_t>(box.boxes)};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
-  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUtensorMapDataType type = box.value_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
       reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -5207,7 +5211,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x356ff473d24087e9ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xd30e3d919efed0ddull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");

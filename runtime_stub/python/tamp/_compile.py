@@ -46,7 +46,7 @@ def compile(
     model: the path of an ONNX file, an onnx.ModelProto, or a torch.nn.Module, which torch.onnx.export makes ONNX of, in eval mode.
     inputs: for a module, arguments to export it with; their shapes become the model's. For ONNX models, arrays whose extents become the
         values of symbolic dimensions (this needs the package onnx).
-    precision: "fp32", "tf32", "fp16" or "bf16"; by default that of a model of f16 or bf16, else the vDevice's own. In fp16 and bf16 weights, products and most activations have
+    precision: "fp32", "tf32", "fp16" or "bf16"; by default that of a model of f16 or bf16, fp16 of one whose activations are quantised to 8 bits, else the vDevice's own. In fp16 and bf16 weights, products and most activations have
         16 bits, inputs and outputs keep their types. In tf32 those activations have that fp16 is proven to hold.
     vdevice: the GPU to compile for, a name that `tamp devices` lists or a .json file; "auto": what `device` is, this machine's GPU or the
         stand-in.
