@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Quantised convolutions whose activations lie in bytes, on the stand-in, against integers computed by numpy. Scales are powers of two, so nothing but the
-quantisations rounds, ties are common, and answers must be equal to the bit.
+quantisations rounds, ties are common, and answers must be equal to the bit. The vDevice is an H200 with few multiprocessors, which small maps fill.
 
     bytes_test.py TAMP [WORD...]
 """
+import json
 import re
 import sys
 from dataclasses import dataclass
@@ -97,9 +98,13 @@ class Chain:
         return m.model(self.nodes, [m.value("x", self.x.shape)], [m.value("y", right.shape)], self.constants, 17), right
 
 
+# An H200 of 12 multiprocessors: maps need not be large for the tiles, strips and sums that a whole one has for batches.
+FEW = {"like": "h200", "name": "few_sms", "sms": 12, "sms_in_clusters": 12}
+
+
 def pointwise(kind, zero):
     """Every zero point, since nothing is read outside. (Of small maps two pointwise convolutions are one rOperator, on halves.)"""
-    c = Chain(1, [16, 32, 40, 41], kind)
+    c = Chain(1, [2, 32, 30, 31], kind)
     for channels in (64, 48, 160, 32):
         c.conv(channels, zero=zero)
     return c
@@ -107,16 +112,17 @@ def pointwise(kind, zero):
 
 def padded(kind, stride, size):
     c = Chain(2, [1, 32, *size], kind)
-    c.conv(64, relu=True, zero=0 if kind == "u8" else -128)
-    c.conv(64, kernel=3, stride=stride, pad=1, relu=True, zero=0 if kind == "u8" else -128)
-    c.conv(128, zero=0 if kind == "u8" else 0)
+    low = 0 if kind == "u8" else -128
+    c.conv(64, relu=True, zero=low)
+    c.conv(64, kernel=3, stride=stride, pad=1, relu=True, zero=low)
+    c.conv(128)
     c.conv(48, kernel=5, pad=2)
     return c
 
 
 def residual(kind, images, zero):
     """Sums of two quantised tensors, one of which begins at another number than 0."""
-    c = Chain(3, [images, 64, 28, 28], kind)
+    c = Chain(3, [images, 64, 20, 20], kind)
     low = 0 if kind == "u8" else -128
     x = c.conv(64, kernel=3, pad=1, relu=True, zero=low)
     beside = c.conv(64, of=x, zero=zero)
@@ -129,7 +135,7 @@ def residual(kind, images, zero):
 
 
 def depthwise(kind, images, stride):
-    """Enough images for strips."""
+    """Few images: a row of the result an item; several: strips."""
     c = Chain(4, [images, 16, 20, 20], kind)
     low = 0 if kind == "u8" else -128
     c.conv(64, relu=True, zero=low)
@@ -141,16 +147,16 @@ def depthwise(kind, images, stride):
 
 def wide(kind):
     """Tiles of 128 channels and more, k in several boxes, channels that are no multiple of 16 at the end."""
-    c = Chain(5, [2, 160, 24, 25], kind)
-    c.conv(272, relu=True, zero=0 if kind == "u8" else -128)
+    c = Chain(5, [8, 160, 24, 25], kind)
+    x = c.conv(272, relu=True, zero=0 if kind == "u8" else -128)
     c.conv(144, zero=3)
-    c.conv(272, zero=0)
+    c.sum(c.conv(272, zero=5), x, zero=3, relu=False)
     c.conv(20)
     return c
 
 
 def grouped(kind):
-    c = Chain(6, [1, 64, 10, 10], kind)
+    c = Chain(6, [1, 64, 20, 20], kind)
     low = 0 if kind == "u8" else -128
     c.conv(128, relu=True, zero=low)
     c.conv(128, kernel=3, pad=1, group=4, relu=True, zero=low)
@@ -158,35 +164,67 @@ def grouped(kind):
     return c
 
 
-# Name, chain, and how many products must have bytes at least.
-CASES = [(f"pointwise_{kind}_{zero}".replace("-", "m"), lambda kind=kind, zero=zero: pointwise(kind, zero), 3)
+def pixels(kind):
+    """The first convolution quantises what it reads, in strips."""
+    c = Chain(7, [12, 3, 64, 64], kind)
+    c.conv(32, kernel=3, stride=2, pad=1, relu=True, zero=0 if kind == "u8" else -128)
+    c.conv(32, kernel=3, stride=1, pad=1, group=32, relu=True, zero=0 if kind == "u8" else -128)
+    c.conv(16)
+    return c
+
+
+# Name, chain, how many products must have bytes at least, and a word in the name of an rKernel.
+CASES = [(f"pointwise_{kind}_{zero}".replace("-", "m"), lambda kind=kind, zero=zero: pointwise(kind, zero), 2, "whole")
          for kind, zero in (("u8", 0), ("u8", 1), ("u8", 128), ("u8", 250), ("s8", 0), ("s8", -128), ("s8", 5), ("s8", -37))]
-CASES += [(f"padded_{kind}_{stride}_{size[0]}", lambda kind=kind, stride=stride, size=size: padded(kind, stride, size), 2)
+CASES += [(f"padded_{kind}_{stride}_{size[0]}", lambda kind=kind, stride=stride, size=size: padded(kind, stride, size), 2, "whole")
           for kind in TYPES for stride, size in ((1, (14, 14)), (2, (15, 17)))]
-CASES += [(f"residual_{kind}_{images}_{zero}".replace("-", "m"), lambda kind=kind, images=images, zero=zero: residual(kind, images, zero), 4)
-          for kind, images, zero in (("u8", 1, 100), ("s8", 1, 3), ("u8", 6, 77), ("s8", 6, 0))]
-CASES += [(f"depthwise_{kind}_{stride}", lambda kind=kind, stride=stride: depthwise(kind, 40, stride), 2) for kind in TYPES for stride in (1, 2)]
-CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 2) for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1) for kind in TYPES]
+CASES += [(f"residual_{kind}_{images}_{zero}".replace("-", "m"), lambda kind=kind, images=images, zero=zero: residual(kind, images, zero), 4, "whole")
+          for kind, images, zero in (("u8", 1, 100), ("s8", 1, 3), ("u8", 3, 77), ("s8", 3, 0))]
+CASES += [(f"depthwise_{kind}_{images}_{stride}", lambda kind=kind, images=images, stride=stride: depthwise(kind, images, stride), 2, body)
+          for kind in TYPES for images, stride, body in ((3, 1, "depthwise<"), (12, 1, "depthwise_strips"), (6, 2, "depthwise<"), (24, 2, "depthwise_strips"))]
+CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 3, "staged_conv_fp16<128") for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1, "whole") for kind in TYPES]
+CASES += [(f"pixels_{kind}", lambda kind=kind: pixels(kind), 1, "quantises, rounded") for kind in TYPES]
 
 
-def check(name, make, least):
+def few_sms(folder):
+    path = folder / "few_sms.json"
+    path.write_text(json.dumps(FEW))
+    return str(path)
+
+
+def check(cases, execution):
+    """All of them in one program."""
+    chains = [make() for _, make, _, _ in cases]
+    finished = [chain.finished() for chain in chains]
+
     def test(tamp):
-        model, right = make().finished()
-        chain = make()
-        (tamp.folder / "model.onnx").write_bytes(model.SerializeToString())
-        said = tamp("inspect", "model.onnx", "--vdevice", "h200").stderr
-        found = re.search(r"(\d+) of (\d+) products on integer tensor cores", said)
-        assert found and int(found[1]) >= least, said
-        for execution in ("persistent", "graph"):
-            made, = many.run(tamp.program, [many.Part("part", model, [chain.x])], many.Options(precision="fp16", vdevice="h200", execution=execution, is_heavy=True))
-            assert not isinstance(made, many.Failure), made.text
-            wrong = np.argwhere(made[0] != right)
-            assert made[0].shape == right.shape and wrong.size == 0, f"{execution}: {len(wrong)} of {right.size} differ, first at {wrong[0]}: {made[0][tuple(wrong[0])]}, not {right[tuple(wrong[0])]}"
-    test.__name__ = f"test_{name}"
+        parts = [many.Part(name, model, [chain.x]) for (name, _, _, _), (model, _), chain in zip(cases, finished, chains)]
+        options = many.Options(precision="fp16", vdevice=few_sms(tamp.folder), execution=execution, is_heavy=True)
+        for part, found, (_, right) in zip(parts, many.run(tamp.program, parts, options), finished):
+            assert not isinstance(found, many.Failure), f"{part.name}: {found.text}"
+            wrong = np.argwhere(found[0] != right)
+            assert found[0].shape == right.shape and wrong.size == 0, f"{part.name}: {len(wrong)} of {right.size} differ, first at {wrong[0]}: {found[0][tuple(wrong[0])]}, not {right[tuple(wrong[0])]}"
+    test.__name__ = "_".join(["test", *dict.fromkeys(name.split("_")[0] for name, *_ in cases), execution])
     return test
 
 
-TESTS = [check(*case) for case in CASES]
+def test_products_are_on_integer_tensor_cores(tamp):
+    """In the precision that tamp takes for such models."""
+    for name, make, least, word in CASES:
+        (tamp.folder / "model.onnx").write_bytes(make().finished()[0].SerializeToString())
+        said = tamp("compile", "model.onnx", "--vdevice", few_sms(tamp.folder), "-o", name).stderr
+        found = re.search(r"(\d+) of (\d+) products on integer tensor cores", said)
+        rkernels = [phase["rkernel"] for phase in json.loads((tamp.folder / name / "model.rprogram.json").read_text())["rops"]]
+        assert found and int(found[1]) >= least and any(word in rkernel for rkernel in rkernels), f"{name}: {rkernels}\n{said}"
+
+
+def of(*kinds):
+    return [case for case in CASES if case[0].split("_")[0] in kinds]
+
+
+TESTS = [test_products_are_on_integer_tensor_cores, check(of("pointwise"), "persistent"), check(of("residual", "padded"), "persistent"),
+         check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"),
+         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels") if "u8" in case[0]], "graph")]
 
 if __name__ == "__main__":
     sys.exit(harness.main(TESTS))

@@ -56,14 +56,14 @@ def smooth_test(precision):
 TESTS += [smooth_test(precision) for precision in ("tf32", "fp16", "bf16")]
 
 
-def bytes_test(name, make):
+def bytes_test(name, make, vdevice):
     """Equal to the bit to integers that numpy has computed."""
     def test(tamp):
         chain = make()
         model, right = chain.finished()
         (tamp.folder / "net.onnx").write_bytes(model.SerializeToString())
         np.save(tamp.folder / "x.npy", chain.x)
-        done = tamp("run", "net.onnx", "--device", "cuda", "--input", "x=x.npy", "--output-dir", "out", "--repeat", 50)
+        done = tamp("run", "net.onnx", "--device", "cuda", "--input", "x=x.npy", "--output-dir", "out", "--repeat", 50, "--vdevice", vdevice(tamp))
         assert "of 50 runs, all bitwise equal" in done.stdout, done.stdout
         found, = (np.load(path) for path in (tamp.folder / "out").glob("*.npy"))
         assert found.shape == right.shape and (found == right).all(), f"{(found != right).sum()} of {right.size} differ"
@@ -87,7 +87,7 @@ TESTS += [quantised_test("blocks", "qdq s8 s8", precision, batch=16) for precisi
 TESTS += [quantised_test(network, "qdq u8 s8 channel", "fp16") for network in ("classifier", "segmenter", "perceptron", "transformer")]
 TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer", "perceptron") for precision in ("tf32", "fp16")]
 TESTS += [quantised_test("blocks", "qdq u8 s8 channel", "fp16", batch=48)]
-TESTS += [bytes_test(*case[:2]) for case in in_bytes.CASES]
+TESTS += [bytes_test(*case[:2], lambda tamp: in_bytes.few_sms(tamp.folder)) for case in in_bytes.CASES]
 TESTS += [quantised_test("excited", way, "fp16") for way in ("qdq s8 s8 channel", "dynamic s8")]
 
 

@@ -148,8 +148,7 @@ ROWS = [
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
-    *((lambda make=make, kind=kind: make(kind).finished()[0], "fp16", sms) for kind in bytes_test.TYPES for make, sms in (
-        (lambda kind: bytes_test.residual(kind, 6, 77 if kind == "u8" else 0), None), (lambda kind: bytes_test.depthwise(kind, 16, 1), 4), (bytes_test.wide, 4))),
+    *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_test.CASES if name.startswith(("residual_u8_3", "residual_s8_3", "depthwise", "wide", "pixels"))),
     (lambda: quantised_models.quantised(*quantised_models.blocks(48), "qdq u8 s8 channel"), "fp16", None),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
     (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "fp32", None), (lambda: quantised_models.quantised(*quantised_models.transformer(19, 96, 1), "qdq u8 s8"), "fp16", None),
