@@ -25,7 +25,7 @@ Enum parse_word(Line& line) {
 
 DType parse_dtype(Line& line) {
   const std::string word = line.name();
-  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
+  for (int i = 0; i <= static_cast<int>(DType::whole_u8); ++i) {
     if (word == name_of(static_cast<DType>(i))) return static_cast<DType>(i);
   }
   line.fail("an element type, not '" + word + "'");

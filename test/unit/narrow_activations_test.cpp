@@ -36,7 +36,7 @@ DType type_of(const Graph& graph, const std::string& name) {
     if (tensor.place.buffer.valid()) {
       const Buffer& buffer = graph.buffers[tensor.place.buffer.index()];
       CHECK(buffer.dtype == tensor.dtype);
-      CHECK(buffer.narrowed == (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16));
+      CHECK(buffer.narrowed == (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16 || is_whole_byte(tensor.dtype)));
     }
     return tensor.dtype;
   }
@@ -262,3 +262,73 @@ TEST_CASE("where nobody takes 16 bits the graph stays as it is") {
 }
 
 }  // namespace
+
+namespace {
+
+// Results that are rounded between bounds of bytes, and others.
+const char* const kRounded = R"(
+x = input f32[1,16,8,8]
+w = const f32[16,16,1,1]
+a = Conv(x, w) {kernel=[1,1]} epilogue{act=rounded, a=0, b=255} -> f32[1,16,8,8]
+b = Conv(a, w) {kernel=[1,1]} epilogue{act=rounded, a=-128, b=127} -> f32[1,16,8,8]
+c = Conv(b, w) {kernel=[1,1]} epilogue{act=rounded, a=-5, b=250} -> f32[1,16,8,8]
+d = MaxPool(c) {kernel=[2,2], strides=[1,1]} -> f32[1,16,7,7]
+e = Conv(d, w) {kernel=[1,1]} epilogue{act=rounded, a=-300, b=300} -> f32[1,16,7,7]
+f = Conv(e, w) {kernel=[1,1]} -> f32[1,16,7,7]
+y = Elementwise(f) {relu(i0)} -> f32[1,16,7,7]
+outputs(y)
+)";
+
+// In bytes, but for results of the names, of which no body makes bytes.
+Graph in_bytes(const std::set<std::string>& refused) {
+  const Graph placed = passes::assign_layout(parse_graph(kRounded));
+  const Graph halves = passes::narrow_activations(placed, DType::f16, [](const Graph&, const ROperator&) { return true; });
+  const Graph graph = passes::whole_numbers_in_bytes(halves, [&](const Graph& g, const ROperator& rop) {
+    const Tensor& made = g.tensor(rop.outputs[0]);
+    return !(refused.contains(made.name) && is_whole_byte(made.dtype));
+  });
+  verify(graph);
+  CHECK(print(parse_graph(print(graph))) == print(graph));
+  return graph;
+}
+
+int32_t low_of(const Graph& graph, const std::string& name) {
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.name == name) return graph.buffers[tensor.place.buffer.index()].low;
+  }
+  FAIL("no tensor " << name);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("whole numbers lie in bytes that hold all of them") {
+  const Graph graph = in_bytes({});
+  CHECK(type_of(graph, "a") == DType::whole_u8);
+  CHECK(low_of(graph, "a") == 0);
+  CHECK(type_of(graph, "b") == DType::whole_i8);
+  CHECK(type_of(graph, "c") == DType::whole_u8);
+  CHECK(low_of(graph, "c") == -5);
+  CHECK(type_of(graph, "d") == DType::whole_u8);  // a maximum is one of them
+  CHECK(low_of(graph, "d") == -5);
+  CHECK(type_of(graph, "e") == DType::f16);  // 601 numbers
+  CHECK(type_of(graph, "f") == DType::f16);  // not rounded
+}
+
+TEST_CASE("whole numbers stay halves where a rOperator has no body for bytes") {
+  const Graph graph = in_bytes({"b"});
+  CHECK(type_of(graph, "a") == DType::whole_u8);
+  CHECK(type_of(graph, "b") == DType::f16);
+  CHECK(low_of(graph, "b") == 0);
+  CHECK(type_of(graph, "c") == DType::whole_u8);
+}
+
+TEST_CASE("what does not say its bounds lies in no bytes") {
+  std::string text = kRounded;
+  text.replace(text.find("b=255"), 5, "b=0.5");
+  const Graph placed = passes::assign_layout(parse_graph(text));
+  const Graph graph =
+      passes::whole_numbers_in_bytes(passes::narrow_activations(placed, DType::f16, [](const Graph&, const ROperator&) { return true; }),
+                                     [](const Graph&, const ROperator&) { return true; });
+  CHECK(type_of(graph, "a") == DType::f16);
+}

@@ -76,3 +76,31 @@ TEST_CASE("what halves hold of a constant is remembered for that constant alone"
 
 }  // namespace
 }  // namespace tamp::test
+
+namespace tamp::test {
+
+using kernels::byte_scale;
+
+TEST_CASE("byte_scale finds a step of which all weights are signed bytes") {
+  const std::vector<float> weights = {0.03F, -0.015F, 0.1F, 0};
+  REQUIRE(byte_scale(weights).has_value());
+  CHECK(std::abs(*byte_scale(weights) - 0.005F) < 1e-8F);
+  std::vector<float> all;
+  for (int i = -127; i <= 127; ++i) all.push_back(static_cast<float>(i) * 0.37F);
+  REQUIRE(byte_scale(all).has_value());
+  for (const float weight : all) CHECK(std::abs(weight / *byte_scale(all) - std::rint(weight / *byte_scale(all))) < 1e-4F);
+}
+
+TEST_CASE("byte_scale of one magnitude is that magnitude, of zeros any") {
+  CHECK(byte_scale(std::vector<float>{0.25F, -0.25F, 0}) == 0.25F);
+  CHECK(byte_scale(std::vector<float>{0, 0}).has_value());
+}
+
+TEST_CASE("byte_scale finds none for weights without such a step") {
+  CHECK_FALSE(byte_scale(std::vector<float>{1, 0.3333F, 0.77721F}).has_value());
+  CHECK_FALSE(byte_scale(std::vector<float>{200, 1, 3}).has_value());  // whole, and too many steps
+  CHECK_FALSE(byte_scale(std::vector<float>{std::numeric_limits<float>::infinity(), 1}).has_value());
+  CHECK_FALSE(byte_scale(std::vector<float>{std::numeric_limits<float>::quiet_NaN(), 1}).has_value());
+}
+
+}  // namespace tamp::test
