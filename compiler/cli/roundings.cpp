@@ -267,7 +267,7 @@ std::vector<Distance> allowed_distances(const Graph& source, const Roundings& ro
     const double plain = tolerance(precision, expected[i].dtype);
     const auto more = static_cast<int64_t>(std::ceil(kMargin * static_cast<double>(one.differ)));
     one.differ = std::min(more + 1, element_count(expected[i].shape));
-    one.steps = std::max(one.steps, 1.0);
+    one.steps = std::max(std::floor(kMargin * one.steps), 1.0);
     one.relative_l2 = std::max(plain, std::min(plain + kMargin * one.relative_l2, kMostL2));
     const double of_one = roundings.steps[i] ? of_one_step(expected[i], *roundings.steps[i]) : 0;
     for (double* mean : {&one.scaled, &one.shifted}) *mean = plain / kSigmas + of_one + kSigmas * std::sqrt(*mean / kTrials);
