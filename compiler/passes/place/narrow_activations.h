@@ -24,9 +24,13 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 // and the rOperators that touch the port have bodies for it, they read and write the port itself; else the port is cast, from or to f32.
 Graph narrow_activations(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may = {});
 
-//   buf3 = buffer f16[192] arena narrowed                                              buf3 = buffer whole_u8[192] arena narrowed
-//   a = Conv(x, w) epilogue{act=rounded, a=0, b=255} -> f16[1,8,4,4] @ buf3+0 ..      =>   a = Conv(x, w) .. -> whole_u8[1,8,4,4] @ buf3+0
-//   .. y = Conv(a, v) -> f16[1,8,2,2] @ buf4+0 ..                                         y = Conv(a, v) -> f16[1,8,2,2] @ buf4+0 ..
+//   buf3 = buffer f16[192] arena narrowed
+//   a = Conv(x, w) epilogue{act=rounded, a=0, b=255} -> f16[1,8,4,4] @ buf3+0 ..
+//   y = Conv(a, v) -> f16[1,8,2,2] @ buf4+0 ..
+// =>
+//   buf3 = buffer whole_u8[192] arena narrowed
+//   a = Conv(x, w) epilogue{act=rounded, a=0, b=255} -> whole_u8[1,8,4,4] @ buf3+0 ..
+//   y = Conv(a, v) -> f16[1,8,2,2] @ buf4+0 ..
 //
 // Lets activations of the placed graph that are whole numbers, 256 different ones at most, lie in bytes, wherever all rOperators that write
 // or read the buffer have bodies for that (docs/adr/0056). Numbers from 0 to 255 are whole_u8, numbers from -128 to 127 are whole_i8,
