@@ -163,14 +163,15 @@ std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (has_epilogue(rop)) return {};
   const std::vector<Sweep> sweeps = sweeps_of(request.graph, rop);
-  if (sweeps.empty() || !is_plain_values(request.graph.tensor(rop.outputs[0]))) return {};
+  if (sweeps.empty() || !is_plain_values_or_bytes(request.graph.tensor(rop.outputs[0]))) return {};
   const bool may_be_narrow = has_narrow_activations(request.precision) && is_f32_chain(rop);
   const int64_t units = request.vdevice.work_bytes() / (request.vdevice.compute_threads * 16);
   for (const Sweep& sweep : sweeps) {
     if (static_cast<int64_t>(sweep.loop.size()) > kChainRank || sweep.chain.temporaries > units) return {};
     for (const TensorId id : sweep.chain.inputs) {
-      if (id.valid() && !is_plain_values(request.graph.tensor(id))) return {};
+      if (id.valid() && !is_plain_values_or_bytes(request.graph.tensor(id))) return {};
     }
+    if (has_bytes(request.graph, sweep) && (!may_be_narrow || !is_static(request.graph, sweep))) return {};
     if (narrow_operands(request.graph, sweep) != 0 && (!may_be_narrow || is_of_two_types(request.graph, sweep))) return {};
   }
   const int64_t veus = request.vdevice.veus();
@@ -198,6 +199,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family elementwise() { return {"elementwise", offers, no_pack, accesses}; }
+Family elementwise() {
+  return {"elementwise", offers, no_pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/tile/numbers.cuh"
 
 namespace tamp::kernels {
@@ -103,6 +104,29 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
           {"constants", ArgValue{constants}}};
 }
 
+// Which operands are bytes of type `dtype` in memory, as narrow_operands.
+int64_t bytes_of_type(const Graph& graph, const Sweep& sweep, DType dtype) {
+  int64_t found = type_of(graph, sweep, 0) == dtype ? int64_t{rk::kNarrowOut} : 0;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) found |= int64_t{type_of(graph, sweep, i + 1) == dtype} << i;
+  return found;
+}
+
+// Makes the phase one of the body whose operands may be bytes. All operands are tensors.
+void take_bytes(const Graph& graph, const Sweep& sweep, Phase& phase) {
+  set_body(phase, "kernels/elementwise/static_chain_bytes.cuh", "rk::static_chain_bytes", "rk::ByteChainArgs");
+  const auto mask = [](int64_t operands) { return fmt::format("{:#x}u", operands); };
+  phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))},
+                         {"kNarrow", mask(narrow_operands(graph, sweep))},
+                         {"kSigned", mask(bytes_of_type(graph, sweep, DType::whole_i8))},
+                         {"kUnsigned", mask(bytes_of_type(graph, sweep, DType::whole_u8))}};
+}
+std::vector<Arg> lows_of(const Graph& graph, const Sweep& sweep) {
+  const auto low = [&](TensorId id) { return float_arg(id.valid() ? static_cast<float>(low_of(graph, id)) : 0); };
+  ArgList lows;
+  for (size_t i = 0; i < kInputs; ++i) lows.push_back(i < sweep.chain.inputs.size() ? low(sweep.chain.inputs[i]) : float_arg(0));
+  return {{"in_lows", ArgValue{lows}}, {"out_low", low(sweep.out)}};
+}
+
 }  // namespace
 
 bool is_static(const Graph& graph, const Sweep& sweep) {
@@ -141,7 +165,10 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   const bool is_long = !has_static_steps(sweep.chain);
   Phase phase = early_phase("kernels/elementwise/static_chain.cuh", is_long ? "rk::static_chain_long" : "rk::static_chain",
                             is_long ? "rk::LongChainArgs" : "rk::StaticChainArgs");
-  if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
+  const bool bytes = has_bytes(graph, sweep);
+  if (bytes) {
+    take_bytes(graph, sweep, phase);
+  } else if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
     phase.body = is_long ? "rk::static_chain_long_16bit" : "rk::static_chain_16bit";
     phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};
   }
@@ -153,6 +180,7 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
                                                          {"kGroups", std::to_string(at_once)}});
   for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
   phase.args = static_args(sweep, groups, groups_per_rtask);
+  if (bytes) add_args(phase, lows_of(graph, sweep));
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
   // The load of a scalar brings a sector of 32 bytes, of which neighbouring threads use a part.

@@ -12,6 +12,7 @@
 //
 // static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory. static_chain_long and
 // static_chain_long_16bit: with more constants, as a function between two quantisations has (gelu as exporters write it: 13 steps).
+// static_chain_bytes.cuh: where operands are whole numbers in bytes.
 #pragma once
 
 #include "kernels/elementwise/numbers.cuh"
@@ -84,10 +85,32 @@ RK_INLINE void static_load(const Args& args, const In* from, int i, bool scalar,
   }
 }
 
-template <class Veu, class Args, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries,
-          bool kPartial, int kGroups, uint64_t... kSteps>
-RK_INLINE void static_chain_of(const Task<Veu>& caller) {
+// The types of operands in memory: Value where kNarrow says so, else fp32.
+template <class Value, uint32_t kNarrow>
+struct ChainOperands {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
+
+  // Calls `load` with where input `i` begins.
+  template <class Veu, class Args, class Load>
+  RK_INLINE static void with(const Task<Veu>& task, const Args& args, int i, const Load& load) {
+    if ((kNarrow >> i & 1u) != 0)
+      load(values_at<Value>(task, args.inputs[i]));
+    else
+      load(values_at<float>(task, args.inputs[i]));
+  }
+  // What numbers in memory stand for, and the other way round.
+  template <class Args, int kGroups>
+  RK_INLINE static void raise(const Args&, int, float4 (&)[kGroups]) {}
+  template <class Args>
+  RK_INLINE static float4 lowered(const Args&, const float4& v) {
+    return v;
+  }
+};
+
+template <class Veu, class Args, class Operands, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
+RK_INLINE void static_chain_of(const Task<Veu>& caller) {
+  using Out = typename Operands::Out;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const Args& args = task.template arguments<Args>();
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
@@ -103,11 +126,11 @@ RK_INLINE void static_chain_of(const Task<Veu>& caller) {
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
       const bool scalar = (kScalars >> i & 1u) != 0, near = (kNear >> i & 1u) != 0;
-      if ((kNarrow >> i & 1u) != 0)
-        static_load<kPartial>(args, values_at<Value>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
-      else
-        static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
+      Operands::with(task, args, i,
+                     [&](const auto* from) { static_load<kPartial>(args, from, i, scalar, near, row, column, values.inputs[i]); });
     }
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) Operands::raise(args, i, values.inputs[i]);
     (static_step<kSteps, kGroups>(args, values), ...);
     Out* const out = values_at<Out>(task, args.out);
 #pragma unroll
@@ -115,33 +138,36 @@ RK_INLINE void static_chain_of(const Task<Veu>& caller) {
       if (first + g * Veu::kComputeThreads >= end) continue;
       Out* const to = out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4);
       if constexpr (kPartial)
-        static_store(to, args.row_elements - column[g] * 4, values.acc[g]);
+        static_store(to, args.row_elements - column[g] * 4, Operands::lowered(args, values.acc[g]));
       else
-        store4(to, values.acc[g]);
+        store4(to, Operands::lowered(args, values.acc[g]));
     }
   }
 }
 
 template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain(const Task<Veu>& task) {
-  static_chain_of<Veu, StaticChainArgs, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, StaticChainArgs, ChainOperands<float, 0>, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(
+      task);
 }
 
 template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
           int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain_16bit(const Task<Veu>& task) {
-  static_chain_of<Veu, StaticChainArgs, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, StaticChainArgs, ChainOperands<Value, kNarrow>, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups,
+                  kSteps...>(task);
 }
 
 template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain_long(const Task<Veu>& task) {
-  static_chain_of<Veu, LongChainArgs, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, LongChainArgs, ChainOperands<float, 0>, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
 template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
           int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain_long_16bit(const Task<Veu>& task) {
-  static_chain_of<Veu, LongChainArgs, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, LongChainArgs, ChainOperands<Value, kNarrow>, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(
+      task);
 }
 
 }  // namespace rk

@@ -135,6 +135,12 @@ int64_t narrow_operands(const Graph& graph, const Sweep& sweep) {
   return narrow;
 }
 
+bool has_bytes(const Graph& graph, const Sweep& sweep) {
+  bool any = false;
+  for (size_t operand = 0; operand <= sweep.chain.inputs.size(); ++operand) any |= is_whole_byte(type_of(graph, sweep, operand));
+  return any;
+}
+
 DType narrow_type(const Graph& graph, const Sweep& sweep) {
   for (size_t operand = 0; operand <= sweep.chain.inputs.size(); ++operand) {
     if (is_narrow(type_of(graph, sweep, operand))) return type_of(graph, sweep, operand);

@@ -42,6 +42,8 @@ DType type_of(const Graph& graph, const Sweep& sweep, size_t operand);
 int64_t narrow_operands(const Graph& graph, const Sweep& sweep);
 DType narrow_type(const Graph& graph, const Sweep& sweep);
 bool is_of_two_types(const Graph& graph, const Sweep& sweep);
+// Whether operands are whole numbers in bytes.
+bool has_bytes(const Graph& graph, const Sweep& sweep);
 
 // rk::TensorRef of element `start` of the tensor or the scratch.
 ArgValue place_arg(TensorId id, int64_t start);

@@ -3,6 +3,7 @@
 // Unsigned8 may begin at another number than 0, which its body adds behind a load and subtracts in front of a store (Buffer::low).
 #pragma once
 
+#include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/values.cuh"
 
 namespace rk {
