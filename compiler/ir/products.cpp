@@ -152,17 +152,22 @@ std::optional<WholeRange> chain_range(const Elementwise& chain) {
   return last.op == ElementwiseOp::rounded ? bounds_of(last.a, last.b) : std::nullopt;
 }
 
-// Of the first result of an rOperator.
-std::optional<WholeRange> made_range(const Graph& graph, const ROperator& rop, int depth) {
+// Of result `k` of an rOperator.
+std::optional<WholeRange> made_range(const Graph& graph, const ROperator& rop, size_t k, int depth) {
+  if (std::holds_alternative<Fused>(rop.attrs) && !has_epilogue(rop)) {
+    const Graph steps = steps_of(graph, rop);
+    return range_of(steps, steps.outputs[k], depth);
+  }
+  if (k > 0) return std::nullopt;
   if (const std::optional<ScaledSum>& sum = rop.epilogue.sum) return sum->rounds ? bounds_of(sum->low, sum->high) : std::nullopt;
   if (rop.epilogue.activation == Activation::rounded) {
     if (rop.epilogue.residual_after_activation && rop.epilogue.residual.valid()) return std::nullopt;
     return bounds_of(rop.epilogue.a, rop.epilogue.b);
   }
   if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) return chain_range(*chain);
-  if (std::holds_alternative<Fused>(rop.attrs)) {
-    const Graph steps = steps_of(graph, rop);
-    return range_of(steps, steps.outputs[0], depth);
+  if (const auto* attention = std::get_if<Attention>(&rop.attrs)) {
+    if (!attention->rounding || !attention->rounding->results.rounds()) return std::nullopt;
+    return bounds_of(attention->rounding->results.low, attention->rounding->results.high);
   }
   const auto* const pool = std::get_if<Pool>(&rop.attrs);
   const bool moves = is_one_of<Reshape, Transpose, Slice, Concat>(rop) || (pool && pool->kind == PoolKind::max);
@@ -186,7 +191,7 @@ std::optional<WholeRange> range_of(const Graph& graph, TensorId id, int depth) {
     for (size_t k = 0; k < rop.outputs.size(); ++k) {
       const TensorId out = rop.outputs[k];
       if (out != id && !(buffer.valid() && graph.tensor(out).place.buffer == buffer)) continue;
-      const std::optional<WholeRange> one = k == 0 ? made_range(graph, rop, depth + 1) : std::nullopt;
+      const std::optional<WholeRange> one = made_range(graph, rop, k, depth + 1);
       if (!one) return std::nullopt;
       all = all ? WholeRange{std::min(all->low, one->low), std::max(all->high, one->high)} : *one;
     }

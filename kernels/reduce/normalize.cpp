@@ -1,5 +1,7 @@
-// Host side of normalize.cuh, normalize_rows.cuh, normalize_sums.cuh and normalize_turns.cuh. That of normalize_split.cuh is
-// normalize_split.cpp.
+// Host side of normalize.cuh, normalize_rows.cuh, normalize_sums.cuh (both also of bytes) and normalize_turns.cuh. That of
+// normalize_split.cuh is normalize_split.cpp.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -66,13 +68,14 @@ Rows rows_of(const Graph& graph, const ROperator& rop) {
   return rows;
 }
 
-// x and y of any type of values, scale and bias in f32.
-bool is_possible(const Graph& graph, const ROperator& rop) {
+// x and y of any type of values (`bytes`: also of whole numbers in bytes), scale and bias in f32.
+bool is_possible(const Graph& graph, const ROperator& rop, bool bytes = false) {
   for (const size_t i : {size_t{1}, size_t{2}}) {
     if (operand(rop, i).valid() && !is_plain_f32(graph.tensor(operand(rop, i)))) return false;
   }
   if (has_table(rop) && graph.tensor(operand(rop, kNormalizeRows)).role != Role::constant) return false;
-  return is_plain_values(graph.tensor(rop.inputs[0])) && is_plain_values(graph.tensor(rop.outputs[0]));
+  const auto is_value = [&](TensorId id) { return bytes ? is_plain_values_or_bytes(graph.tensor(id)) : is_plain_values(graph.tensor(id)); };
+  return is_value(rop.inputs[0]) && is_value(rop.outputs[0]);
 }
 
 // Bytes of the ring in the packed data: a row of scale and one of bias.
@@ -116,7 +119,7 @@ ArgValue factor_arg(const ROperator& rop, size_t i, const Phase& phase) {
 // The types of x and y in memory as template arguments, if they are not f32.
 void append_types(const Request& request, Phase& phase) {
   const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
-  if (!is_narrow(in) && !is_narrow(out)) return;
+  if (in == DType::f32 && out == DType::f32) return;
   phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Out", value_type(out)}});
 }
 
@@ -325,19 +328,29 @@ std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   return out;
 }
 
+bool is_byte(const Graph& graph, TensorId id) { return id.valid() && is_whole_byte(graph.tensor(id).dtype); }
+ArgValue low_arg(const Graph& graph, TensorId id) { return float_arg(id.valid() ? static_cast<float>(low_of(graph, id)) : 0); }
+
 // Those of normalize_rows that quantise, too.
 std::vector<RKernel> quantised_offers(const Request& whole, const QuantisedRows& quantised) {
   const Request request{whole.graph, quantised.rop, whole.vdevice, whole.precision};
-  if (!std::holds_alternative<Normalize>(quantised.rop.attrs) || !is_possible(request.graph, quantised.rop)) return {};
+  if (!std::holds_alternative<Normalize>(quantised.rop.attrs) || !is_possible(request.graph, quantised.rop, /*bytes=*/true)) return {};
   const Rows rows = rows_of(request.graph, quantised.rop);
   if (!is_rows(request, rows)) return {};
   std::vector<RKernel> out = rows_offers(request, rows);
   std::erase_if(out, [](const RKernel& rkernel) { return rkernel.phases[0].body != "rk::normalize_rows"; });
   for (RKernel& rkernel : out) {
     rkernel.name = "normalize<quantised rows, " + std::to_string(rkernel.rtasks()) + ">";
-    rkernel.phases[0].body = "rk::normalize_rows_quantised";
+    Phase& phase = rkernel.phases[0];
+    phase.body = "rk::normalize_rows_quantised";
+    const TensorId x = quantised.rop.inputs[0], y = quantised.rop.outputs[0];
+    if (is_byte(request.graph, x) || is_byte(request.graph, y)) phase.header = "kernels/reduce/normalize_rows_bytes.cuh";
     const Quantised& by = quantised.by;
-    add_args(rkernel.phases[0], {{"divisor", float_arg(by.divisor)}, {"low", float_arg(by.low)}, {"high", float_arg(by.high)}});
+    add_args(phase, {{"divisor", float_arg(by.divisor)},
+                     {"low", float_arg(by.low)},
+                     {"high", float_arg(by.high)},
+                     {"in_low", low_arg(request.graph, x)},
+                     {"out_low", low_arg(request.graph, y)}});
   }
   return out;
 }
@@ -348,6 +361,12 @@ bool is_near(const Graph& graph, const SummedRows& summed, TensorId id) {
   return graph.tensor(id).shape != graph.tensor(summed.normalize.outputs[0]).shape;
 }
 
+// Whether any of the rows that are read or made are whole numbers in bytes.
+bool summed_bytes(const Graph& graph, const SummedRows& summed, const Chain& chain) {
+  return is_byte(graph, summed.normalize.outputs[0]) || is_byte(graph, summed.chain.outputs[0]) ||
+         std::any_of(chain.inputs.begin(), chain.inputs.end(), [&](TensorId id) { return is_byte(graph, id); });
+}
+
 // The chain in front, if the body takes it and its operands lie alike.
 std::optional<Chain> summed_chain(const Graph& graph, const SummedRows& summed) {
   std::optional<Chain> chain = make_chain(graph, summed.chain.inputs, std::get<Elementwise>(summed.chain.attrs).steps);
@@ -355,19 +374,57 @@ std::optional<Chain> summed_chain(const Graph& graph, const SummedRows& summed) 
     return std::nullopt;
   const Tensor& rows = graph.tensor(summed.normalize.inputs[0]);
   const auto lies_alike = [&](const Tensor& tensor) {
-    if (!is_plain_values(tensor) || tensor.place.offset % 4 != 0) return false;
+    if (!is_plain_values_or_bytes(tensor) || tensor.place.offset % 4 != 0) return false;
     for (size_t d = 0; d < rows.shape.size(); ++d) {
       if (rows.shape[d] > 1 && tensor.place.strides[d] != rows.place.strides[d]) return false;
     }
     return true;
   };
+  // Without bytes all rows have one type; beside bytes the others may be f32 and one type of 16 bits.
+  const TensorId sums = summed.chain.outputs[0];
+  const bool bytes = summed_bytes(graph, summed, *chain);
+  DType narrow = DType::f32;
   for (const TensorId id : chain->inputs) {
     const Tensor& tensor = graph.tensor(id);
     const bool is_row = is_plain_f32(tensor) && tensor.place.strides.back() == 1 && tensor.place.offset % 4 == 0;
-    if (is_near(graph, summed, id) ? !is_row : !lies_alike(tensor) || tensor.dtype != rows.dtype) return std::nullopt;
+    if (is_near(graph, summed, id) ? !is_row : !lies_alike(tensor) || (!bytes && tensor.dtype != rows.dtype)) return std::nullopt;
+    if (is_narrow(tensor.dtype) && is_narrow(narrow) && tensor.dtype != narrow) return std::nullopt;
+    if (is_narrow(tensor.dtype)) narrow = tensor.dtype;
   }
-  const TensorId sums = summed.chain.outputs[0];
   return !sums.valid() || lies_alike(graph.tensor(sums)) ? chain : std::nullopt;
+}
+
+// Bytes of all rows that are read and written, where normalize_rows counts the first input and the result. Of rows without bytes
+// all count alike, near ones, too.
+double summed_bytes_factor(const Request& whole, const SummedRows& summed, const Chain& chain) {
+  const Graph& graph = whole.graph;
+  const TensorId sums = summed.chain.outputs[0];
+  if (!summed_bytes(graph, summed, chain)) return static_cast<double>(chain.inputs.size() + (sums.valid() ? 2 : 1)) / 2;
+  const auto bytes_in = [&](TensorId id) { return id.valid() ? static_cast<double>(bytes_of(graph.tensor(id).dtype)) : 0; };
+  const double counted = bytes_in(summed.normalize.inputs[0]) + bytes_in(summed.normalize.outputs[0]);
+  double all = bytes_in(summed.normalize.outputs[0]) + bytes_in(sums);
+  for (const TensorId id : chain.inputs) all += is_near(graph, summed, id) ? 0 : bytes_in(id);
+  return all / counted;
+}
+
+// Makes the phase one of the body whose rows may be bytes, with types for all of them.
+void take_bytes(const Graph& graph, const Chain& chain, Phase& phase) {
+  set_body(phase, "kernels/reduce/normalize_sums_bytes.cuh", "rk::normalize_rows_summed_bytes", "rk::NormalizeSumsArgs");
+  DType value = DType::f32;
+  int64_t narrow = 0, is_signed = 0, is_unsigned = 0;
+  for (size_t i = 0; i < chain.inputs.size(); ++i) {
+    const DType dtype = graph.tensor(chain.inputs[i]).dtype;
+    if (is_narrow(dtype)) value = dtype;
+    narrow |= int64_t{is_narrow(dtype)} << i;
+    is_signed |= int64_t{dtype == DType::whole_i8} << i;
+    is_unsigned |= int64_t{dtype == DType::whole_u8} << i;
+  }
+  const auto mask = [](int64_t operands) { return fmt::format("{:#x}u", operands); };
+  phase.template_args = {phase.template_args[0],
+                         {"Value", value_type(value)},
+                         {"kNarrow", mask(narrow)},
+                         {"kSigned", mask(is_signed)},
+                         {"kUnsigned", mask(is_unsigned)}};
 }
 
 void sum_in_front(const Request& whole, const SummedRows& summed, const Chain& chain, Phase& phase) {
@@ -375,41 +432,45 @@ void sum_in_front(const Request& whole, const SummedRows& summed, const Chain& c
   const TensorId sums = summed.chain.outputs[0];
   const DType in = graph.tensor(summed.normalize.inputs[0]).dtype, out = graph.tensor(summed.normalize.outputs[0]).dtype;
   int64_t near = 0;
-  ArgList inputs, constants;
+  ArgList inputs, constants, lows;
   for (size_t i = 0; i < rk::kSummedInputs; ++i) {
     const bool used = i < chain.inputs.size();
     inputs.push_back(used ? arg(TensorArg{chain.inputs[i]}) : null_arg());
+    lows.push_back(used ? low_arg(graph, chain.inputs[i]) : float_arg(0));
     near |= int64_t{used && is_near(graph, summed, chain.inputs[i])} << i;
   }
   for (const float value : chain.constants) constants.push_back(float_arg(value));
   if (constants.empty()) constants.push_back(float_arg(0));
-  set_body(phase, "kernels/reduce/normalize_sums.cuh", "rk::normalize_rows_summed", "rk::NormalizeSumsArgs");
-  phase.template_args = {phase.template_args[0],
-                         {"In", value_type(in)},
-                         {"Sum", value_type(sums.valid() ? graph.tensor(sums).dtype : in)},
-                         {"Out", value_type(out)},
-                         {"kInputs", std::to_string(chain.inputs.size())},
-                         {"kNear", std::to_string(near)},
-                         {"kTemporaries", std::to_string(chain.temporaries)},
-                         {"kKeeps", sums.valid() ? "true" : "false"}};
+  if (summed_bytes(graph, summed, chain)) {
+    take_bytes(graph, chain, phase);
+  } else {
+    set_body(phase, "kernels/reduce/normalize_sums.cuh", "rk::normalize_rows_summed", "rk::NormalizeSumsArgs");
+    phase.template_args = {phase.template_args[0], {"In", value_type(in)}};
+  }
+  const DType of_sums = is_whole_byte(in) ? DType::f32 : in;  // not kept: any
+  phase.template_args.insert(phase.template_args.end(), {{"Sum", value_type(sums.valid() ? graph.tensor(sums).dtype : of_sums)},
+                                                         {"Out", value_type(out)},
+                                                         {"kInputs", std::to_string(chain.inputs.size())},
+                                                         {"kNear", std::to_string(near)},
+                                                         {"kTemporaries", std::to_string(chain.temporaries)},
+                                                         {"kKeeps", sums.valid() ? "true" : "false"}});
   for (const ChainStep& step : chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
   add_args(phase, {{"pieces", arg(int64_t{0})},
                    {"piece", divisor_arg(1)},
                    {"divisor", float_arg(summed.by.divisor)},
                    {"low", float_arg(summed.by.low)},
-                   {"high", float_arg(summed.by.high)}});
-  phase.args = {{"rows", struct_arg(std::move(phase.args))},
-                {"sums", tensor_arg(sums)},
-                {"inputs", ArgValue{inputs}},
-                {"constants", ArgValue{constants}},
-                {"step", float_arg(summed.step)}};
-  phase.cost.activation_bytes *= static_cast<double>(chain.inputs.size() + (sums.valid() ? 2 : 1)) / 2;
+                   {"high", float_arg(summed.by.high)},
+                   {"out_low", low_arg(graph, summed.normalize.outputs[0])}});
+  phase.args = {{"rows", struct_arg(std::move(phase.args))}, {"sums", tensor_arg(sums)},       {"inputs", ArgValue{inputs}},
+                {"constants", ArgValue{constants}},          {"step", float_arg(summed.step)}, {"lows", ArgValue{lows}},
+                {"sums_low", low_arg(graph, sums)}};
+  phase.cost.activation_bytes *= summed_bytes_factor(whole, summed, chain);
   phase.cost.calibrated_cycles += whole.vdevice.cost("normalize.sums_cycles");
 }
 
 std::vector<RKernel> summed_offers(const Request& whole, const SummedRows& summed) {
   const Request request{whole.graph, summed.normalize, whole.vdevice, whole.precision};
-  if (!is_possible(request.graph, summed.normalize)) return {};
+  if (!is_possible(request.graph, summed.normalize, /*bytes=*/true)) return {};
   const std::optional<Chain> chain = summed_chain(whole.graph, summed);
   const Rows rows = rows_of(request.graph, summed.normalize);
   if (!chain || !is_rows(request, rows)) return {};
@@ -500,6 +561,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family normalize() { return {"normalize", offers, pack, accesses}; }
+Family normalize() {
+  return {"normalize", offers, pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

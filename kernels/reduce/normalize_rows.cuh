@@ -3,7 +3,8 @@
 // added up by shuffles and, if a row has more threads than a warp, over the warps in shared memory, always in the same order. Threads of
 // one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. Limits: x and y are of
 // types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table,
-// and normalize_rows_side_by_side several for each row. normalize_rows_quantised stores rounded(y / divisor; low, high).
+// and normalize_rows_side_by_side several for each row. normalize_rows_quantised stores rounded(y / divisor; low, high),
+// and may read and write bytes (normalize_rows_bytes.cuh).
 // Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
 // Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
@@ -30,7 +31,8 @@ struct NormalizeRowsArgs {                                            // in tabl
   // normalize_rows_side_by_side: rows of the input in a row, whose places follow each other in the table, and vectors of each.
   uint32_t pieces;
   Divisor piece;
-  float divisor, low, high;  // normalize_rows_quantised
+  float divisor, low, high;   // normalize_rows_quantised
+  float in_low{}, out_low{};  // the same: the numbers that bytes of 0 stand for, in Unsigned8
 };
 
 // Where the rows of the input are: in their order, in that of a table, or several side by side in that of a table.
@@ -39,6 +41,13 @@ enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };
 RK_INLINE float4 quantised4(const NormalizeRowsArgs& args, const float4& v) {
   const auto one = [&](float x) { return rounded(x / args.divisor, args.low, args.high); };
   return float4{one(v.x), one(v.y), one(v.z), one(v.w)};
+}
+
+// Bytes stand for whole numbers from `low` on.
+template <class Value>
+RK_INLINE float4 above_low4(const float4& v, float low) {
+  if constexpr (sizeof(Value) > 1) return v;
+  return float4{v.x + low, v.y + low, v.z + low, v.w + low};
 }
 
 template <class Veu, int kEach, class In, class Out, NormalizedRows kRows, bool kQuantised = false>
@@ -93,12 +102,14 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       x[i] = float4{0, 0, 0, 0};
       if (exists[i])
         x[i] = load4(in + (kRows == kRowsSideBySide ? at[i] : static_cast<int32_t>((first + (static_cast<uint32_t>(i) << log2)) * 4)));
+      if (sizeof(In) == 1 && exists[i]) x[i] = above_low4<In>(x[i], args.in_low);
     }
     const float factor = center_row<Veu>(shared, log2, args, exists, x);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const float4 y = scaled4(x[i], factor, scale[i], bias[i]);
-      if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, kQuantised ? quantised4(args, y) : y);
+      if (!exists[i]) continue;
+      store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, kQuantised ? above_low4<Out>(quantised4(args, y), -args.out_low) : y);
     }
     if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }

@@ -3,6 +3,7 @@
 //   out  = rounded((normalised(sums) * scale + bias) / divisor; low, high) * step
 // The chain's steps are template arguments. Where bit i of kNear is set, input i is one row of fp32 for all rows; the others are rows of
 // type In that lie as those of the sums do. kKeeps: somebody else reads the sums, so they are stored, in type Sum.
+// normalize_rows_summed_bytes (normalize_sums_bytes.cuh): inputs, sums and the result may be whole numbers in bytes.
 #pragma once
 
 #include "kernels/reduce/normalize_rows.cuh"
@@ -16,11 +17,25 @@ struct NormalizeSumsArgs {  // in tables
   TensorRef inputs[kSummedInputs];
   float constants[kLongConstants];
   float step;
+  float lows[kSummedInputs]{}, sums_low{};  // the numbers that bytes of 0 stand for, in Unsigned8; that of the result is in `rows`
 };
 
-template <class Veu, int kEach, class In, class Sum, class Out, int kInputs, uint32_t kNear, int kTemporaries, bool kKeeps,
+// Inputs of one type in memory.
+template <class In>
+struct SummedInputs {
+  // Calls `load` with where input `i` begins.
+  template <class Veu, class Load>
+  RK_INLINE static void at(const Task<Veu>& task, const TensorRef& input, int, const Load& load) {
+    load(values_at<const In>(task, input));
+  }
+  // What the loaded values stand for.
+  template <int kGroups>
+  RK_INLINE static void raise_by(float, int, float4 (&)[kGroups]) {}
+};
+
+template <class Veu, int kEach, class Inputs, class Sum, class Out, int kInputs, uint32_t kNear, int kTemporaries, bool kKeeps,
           uint64_t... kSteps>
-RK_BODY void normalize_rows_summed(const Task<Veu>& caller) {
+RK_INLINE void normalize_some_sums(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeSumsArgs& all = task.template arguments<NormalizeSumsArgs>();
   const NormalizeRowsArgs& args = all.rows;
@@ -62,18 +77,23 @@ RK_BODY void normalize_rows_summed(const Task<Veu>& caller) {
     task.await_inputs();
 #pragma unroll
     for (int k = 0; k < kInputs; ++k) {
+      if ((kNear >> k & 1u) != 0) continue;
+      Inputs::at(task, all.inputs[k], k, [&](const auto* values_of) {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int32_t element = from + static_cast<int32_t>((first + (static_cast<uint32_t>(i) << log2)) * 4);
-        if ((kNear >> k & 1u) == 0 && exists[i]) values.inputs[k][i] = load4(values_at<const In>(task, all.inputs[k]) + element);
-      }
+        for (int i = 0; i < kEach; ++i) {
+          const int32_t element = from + static_cast<int32_t>((first + (static_cast<uint32_t>(i) << log2)) * 4);
+          if (exists[i]) values.inputs[k][i] = load4(values_of + element);
+        }
+      });
     }
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k) Inputs::raise_by(all.lows[k], k, values.inputs[k]);
     (static_step<kSteps, kEach>(all, values), ...);
     float4(&x)[kEach] = values.acc;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int32_t element = from + static_cast<int32_t>((first + (static_cast<uint32_t>(i) << log2)) * 4);
-      if (kKeeps && exists[i]) store4(values_at<Sum>(task, all.sums) + element, x[i]);
+      if (kKeeps && exists[i]) store4(values_at<Sum>(task, all.sums) + element, above_low4<Sum>(x[i], -all.sums_low));
       if (!exists[i]) x[i] = float4{0, 0, 0, 0};
     }
     const float factor = center_row<Veu>(shared, log2, args, exists, x);
@@ -83,10 +103,16 @@ RK_BODY void normalize_rows_summed(const Task<Veu>& caller) {
       const float4 y = quantised4(args, scaled4(x[i], factor, scale[i], bias[i]));
       if (exists[i])
         store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4,
-               float4{y.x * all.step, y.y * all.step, y.z * all.step, y.w * all.step});
+               above_low4<Out>(float4{y.x * all.step, y.y * all.step, y.z * all.step, y.w * all.step}, -args.out_low));
     }
     if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }
+}
+
+template <class Veu, int kEach, class In, class Sum, class Out, int kInputs, uint32_t kNear, int kTemporaries, bool kKeeps,
+          uint64_t... kSteps>
+RK_BODY void normalize_rows_summed(const Task<Veu>& caller) {
+  normalize_some_sums<Veu, kEach, SummedInputs<In>, Sum, Out, kInputs, kNear, kTemporaries, kKeeps, kSteps...>(caller);
 }
 
 }  // namespace rk
