@@ -1,4 +1,4 @@
-// Host side of attention.cuh, attention_rows.cuh, attention_once.cuh, attention_few.cuh and attention_rounded.cuh.
+// Host side of attention.cuh, attention_rows.cuh, attention_once.cuh, attention_few.cuh and attention_rounded.cuh (also of bytes).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "kernels/attention/numbers.cuh"
 #include "kernels/family.h"
 #include "kernels/loop.h"
+#include "kernels/narrow.h"
 
 namespace tamp::kernels {
 namespace {
@@ -99,30 +100,43 @@ bool is_groups(const Graph& graph, const Heads& heads, Operand operand, int64_t 
   return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % of_group == 0; });
 }
 bool is_vector(const Graph& graph, const Heads& heads, Operand operand) { return is_groups(graph, heads, operand, 4); }
-// The same of cells of 16 bytes.
+// The same of cells of 16 bytes, or of 8 numbers of a byte each.
 bool is_cells(const Graph& graph, const Heads& heads, Operand operand) {
-  return is_groups(graph, heads, operand, 16 / bytes_of(graph.tensor(heads.tensors[operand]).dtype));
+  return is_groups(graph, heads, operand, std::min<int64_t>(16 / bytes_of(graph.tensor(heads.tensors[operand]).dtype), 8));
 }
 
 int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, heads.values), 32) * 32; }
 
 DType type_of(const Graph& graph, const Heads& heads, Operand operand) { return graph.tensor(heads.tensors[operand]).dtype; }
 
-// Whether the types are those that the body takes: Q, K and V have one type; each tensor may have 16 bits. A table is a constant.
+// Whether the types are those that the body takes: Q, K and V have one type; each tensor may have 16 bits. A table is a constant. Where the
+// Attention rounds, Q, K and V may be bytes, signed or not, and so may a result that is rounded.
 bool is_of_values(const Graph& graph, const ROperator& rop) {
+  const std::optional<AttentionRounding>& rounding = std::get<Attention>(rop.attrs).rounding;
   const TensorId table = operand(rop, kAttentionRowTable);
+  const auto is_one_of_three = [&](TensorId id) { return id == rop.inputs[0] || id == rop.inputs[1] || id == rop.inputs[2]; };
+  const auto is_value = [&](TensorId id, bool may_be_byte) {
+    return may_be_byte ? is_plain_values_or_bytes(graph.tensor(id)) : is_plain_values(graph.tensor(id));
+  };
   for (const TensorId id : reads_of(rop)) {
-    if (id == table ? graph.tensor(id).role != Role::constant : !is_plain_values(graph.tensor(id))) return false;
+    if (id == table ? graph.tensor(id).role != Role::constant : !is_value(id, rounding && is_one_of_three(id))) return false;
   }
   const auto in = [&](size_t i) { return graph.tensor(rop.inputs[i]).dtype; };
-  return in(0) == in(1) && in(0) == in(2) && is_plain_values(graph.tensor(rop.outputs[0]));
+  const bool are_bytes = is_whole_byte(in(0)) && is_whole_byte(in(1)) && is_whole_byte(in(2));
+  return (are_bytes || (in(0) == in(1) && in(0) == in(2))) && is_value(rop.outputs[0], rounding && rounding->results.rounds());
+}
+
+// The type in which a body sees Q, K and V: bytes of both kinds are one.
+DType in_type(const Graph& graph, const Heads& heads) {
+  const DType dtype = type_of(graph, heads, kQ);
+  return is_whole_byte(dtype) ? DType::whole_u8 : dtype;
 }
 
 // Appends the template arguments for types other than f32, and for a table, which comes behind all of them.
 void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
-  const DType in = type_of(graph, heads, kQ), out = type_of(graph, heads, kOut);
+  const DType in = in_type(graph, heads), out = type_of(graph, heads, kOut);
   const DType bias = heads.tensors[kBias].valid() ? type_of(graph, heads, kBias) : DType::f32;
-  if (!is_narrow(in) && !is_narrow(out) && !is_narrow(bias) && !heads.has_table()) return;
+  if (in == DType::f32 && out == DType::f32 && !is_narrow(bias) && !heads.has_table()) return;
   phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Out", value_type(out)}});
   if (is_narrow(bias) || heads.has_table()) phase.template_args.push_back({"Bias", value_type(bias)});
   if (heads.has_table()) phase.template_args.push_back({"kTable", "true"});
@@ -311,7 +325,8 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
 void append_once(const Request& request, const Heads& heads, int64_t most_keys, std::vector<RKernel>& out) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
   const int64_t size = padded_size(heads);
-  if (size > 64 || heads.keys > most_keys || !is_narrow(type_of(request.graph, heads, kQ))) return;
+  const DType in = type_of(request.graph, heads, kQ);
+  if (size > 64 || heads.keys > most_keys || !(is_narrow(in) || is_whole_byte(in))) return;
   if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
   if (rk::attention_once_work_bytes(static_cast<int>(size)) > request.vdevice.work_bytes()) return;
   for (int64_t tiles = 1; tiles <= rk::kAttentionOnceTiles; ++tiles) {
@@ -371,10 +386,26 @@ void append_rows(const Request& request, const Heads& heads, std::vector<RKernel
   }
 }
 
+// How bytes of Q, K and V become halves, and the number that a byte of 0 of the result stands for.
+void add_bytes(const Graph& graph, const Heads& heads, Phase& phase) {
+  ArgList flips, bases;
+  for (const Operand operand : {kQ, kK, kV}) {
+    const DType dtype = type_of(graph, heads, operand);
+    const int64_t low = dtype == DType::whole_i8 ? -128 : low_of(graph, heads.tensors[operand]);
+    flips.push_back(arg(int64_t{dtype == DType::whole_i8 ? 0x80808080 : 0}));
+    bases.push_back(arg(is_whole_byte(dtype) ? int64_t{half_of(static_cast<float>(1024 - low))} * 0x10001 : int64_t{0}));
+  }
+  add_args(phase, {{"flips", ArgValue{flips}},
+                   {"bases", ArgValue{bases}},
+                   {"out_low", float_arg(static_cast<float>(low_of(graph, heads.tensors[kOut])))}});
+}
+
 // Makes the phase, of a body without roundings, one of `body`, which has them.
-void round(const Request& request, const std::string& body, Phase& phase) {
+void round(const Request& request, const Heads& heads, const std::string& body, Phase& phase) {
   const AttentionRounding& by = *std::get<Attention>(request.rop.attrs).rounding;
-  set_body(phase, "kernels/attention/attention_rounded.cuh", body, "rk::RoundedAttentionArgs");
+  const bool bytes = is_whole_byte(type_of(request.graph, heads, kQ)) || is_whole_byte(type_of(request.graph, heads, kOut));
+  set_body(phase, bytes ? "kernels/attention/attention_rounded_bytes.cuh" : "kernels/attention/attention_rounded.cuh", body,
+           "rk::RoundedAttentionArgs");
   const int64_t rounds = (by.products.rounds() ? rk::kRoundsProducts : 0) + (by.sums.rounds() ? rk::kRoundsSums : 0) +
                          (by.results.rounds() ? rk::kRoundsResults : 0);
   const auto bound = [](const RoundedTo& to, float value) { return float_arg(to.rounds() ? value : 0); };
@@ -392,6 +423,7 @@ void round(const Request& request, const std::string& body, Phase& phase) {
                 {"result_low", bound(by.results, by.results.low)},
                 {"result_high", bound(by.results, by.results.high)},
                 {"rounds", arg(rounds)}};
+  if (bytes) add_bytes(request.graph, heads, phase);
 }
 
 // Cycles of the general body: it goes over the keys twice.
@@ -407,7 +439,7 @@ std::vector<RKernel> rounded_offers(const Request& request, const Heads& heads) 
     if (groups > 1 && heads.queries <= groups / 2 * kRows) continue;
     RKernel rkernel = rkernel_of(request, heads, groups);
     Phase& phase = rkernel.phases[0];
-    round(request, "rk::attention_rounded", phase);
+    round(request, heads, "rk::attention_rounded", phase);
     phase.cost.calibrated_cycles = rounded_cycles(heads, d, groups);
     rkernel.name.replace(0, std::string("attention").size(), "attention_rounded");
     out.push_back(std::move(rkernel));
@@ -417,7 +449,7 @@ std::vector<RKernel> rounded_offers(const Request& request, const Heads& heads) 
   for (RKernel& rkernel : once) {
     if (rkernel.config_value("groups") > 1 && heads.keys > rk::kRoundedTwoTilesKeys) continue;
     Phase& phase = rkernel.phases[0];
-    round(request, "rk::attention_rounded_once", phase);
+    round(request, heads, "rk::attention_rounded_once", phase);
     phase.cost.calibrated_cycles += d.cost("attention.rounding_cycles") * static_cast<double>(rkernel.config_value("groups"));
     rkernel.name.replace(0, std::string("attention_once").size(), "attention_rounded_once");
     out.push_back(std::move(rkernel));
@@ -518,6 +550,8 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) { retu
 
 }  // namespace
 
-Family attention() { return {"attention", offers, pack, accesses, estimate_unplaced}; }
+Family attention() {
+  return {"attention", offers, pack, accesses, estimate_unplaced, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

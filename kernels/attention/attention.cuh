@@ -153,10 +153,10 @@ struct AttentionSums {
   float largest[2], sum[2], y[kSize / 32][4][4];
 };
 
-// One head's operands, and those arguments that the loops need: read once.
-template <class In, class Bias>
+// One head's operands, and those arguments that the loops need: read once. Rows: what points at rows of type In.
+template <class In, class Bias, class Rows = const In*>
 struct AttentionHead {
-  const In *k, *v;
+  Rows k, v;
   const Bias* bias;
   int32_t m0, queries, keys, size, values;
   int32_t k_n, k_k, v_n, v_columns, bias_m, bias_n;
@@ -187,10 +187,11 @@ struct AttentionKeys {
 
 // Loads keys from `first` on, with kTable from the rows `rows`. Where it cannot be seen in the results, rows behind the end are read as the
 // last row: such keys get the score -inf, such queries are not stored.
-template <int kSize, int kLie, bool kTable, class In, class Bias>
-RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, const AttentionKeyRows& rows, AttentionKeys<kSize, In>& to) {
+template <int kSize, int kLie, bool kTable, class In, class Bias, class Rows>
+RK_INLINE void load_keys(const AttentionHead<In, Bias, Rows>& head, int32_t first, const AttentionKeyRows& rows,
+                         AttentionKeys<kSize, In>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
-  const In* const key = head.k + static_cast<int64_t>(kTable ? rows.k : min(first + group, head.keys - 1)) * head.k_n;
+  const Rows key = head.k + static_cast<int64_t>(kTable ? rows.k : min(first + group, head.keys - 1)) * head.k_n;
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) to.k[j] = attention_load<kLie>(key, head.k_k, j * 16 + member * 4, head.size);
 #pragma unroll
@@ -205,7 +206,7 @@ RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, con
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int32_t n = first + member * 2 + e;
-    const In* const row = head.v + static_cast<int64_t>(kTable ? rows.v[e] : n) * head.v_n;
+    const Rows row = head.v + static_cast<int64_t>(kTable ? rows.v[e] : n) * head.v_n;
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
       to.v[e][c] = AttentionFour<In>{};  // zeros, since a weight of 0 times an infinity would be NaN

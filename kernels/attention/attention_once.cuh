@@ -59,7 +59,8 @@ struct AttentionHeld {
     const uint4& cell = row[step / 2];
     return step % 2 == 0 ? (of == 0 ? cell.x : cell.y) : (of == 0 ? cell.z : cell.w);
   }
-  RK_INLINE static void load_row(uint4 (&to)[kCells], const In* row, int32_t size) {
+  template <class Row>
+  RK_INLINE static void load_row(uint4 (&to)[kCells], Row row, int32_t size) {
     const int member = lane_id() % 4;
 #pragma unroll
     for (int c = 0; c < kCells; ++c) {

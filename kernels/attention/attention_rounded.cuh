@@ -7,7 +7,8 @@
 // what a query has of all keys must be known first. Two bodies:
 //   attention_rounded       any strides, types and number of keys, as attention.cuh; the warps of a group go over their keys twice.
 //   attention_rounded_once  16-bit values of up to 512 keys, as attention_once.cuh, whose scores stay in registers in between.
-// Products are exact: whole numbers of 8 bits are tf32, fp16 and bf16 numbers. Limits: no table.
+// Products are exact: whole numbers of 8 bits are tf32, fp16 and bf16 numbers. Limits: no table. Q, K, V and Y may be bytes:
+// attention_rounded_bytes.cuh.
 #pragma once
 
 #include "kernels/attention/attention_once.cuh"
@@ -20,7 +21,31 @@ struct RoundedAttentionArgs {  // in tables
   float product_low, product_high, product_step, sum_low, sum_high, sum_step, weight_steps, weight_low, weight_high, result_steps,
       result_low, result_high;
   int32_t rounds;  // AttentionRounds
+  // Of bytes: how those of Q, K and V become halves (attention_rounded_bytes.cuh), and the number that a byte of 0 of Y stands for.
+  uint32_t flips[3]{}, bases[3]{};
+  float out_low{};
 };
+
+// Which of Q, K and V.
+enum RoundedOperand : int { kRoundedQ, kRoundedK, kRoundedV };
+
+// Rows of type In in memory. Word: the type in which they are multiplied.
+template <class In>
+struct RoundedRows {
+  using Word = In;
+  using Pointer = const In*;
+  template <class Veu>
+  RK_INLINE static Pointer at(const Task<Veu>& task, const RoundedAttentionArgs&, const TensorRef& ref, RoundedOperand) {
+    return values_at<const In>(task, ref);
+  }
+};
+
+// What bytes of Y are, which stand for whole numbers from `out_low` on.
+template <class Out>
+RK_INLINE float4 rounded_stored(const RoundedAttentionArgs& args, const float4& v) {
+  if constexpr (sizeof(Out) > 1) return v;
+  return {v.x - args.out_low, v.y - args.out_low, v.z - args.out_low, v.w - args.out_low};
+}
 
 // A score, of a product of a query and a key.
 RK_INLINE float rounded_score(const RoundedAttentionArgs& args, float product, float bias) {
@@ -86,8 +111,8 @@ RK_INLINE void share_peaks(AttentionPeak (&of)[2], float2* peaks, int first, int
 // --- any strides, types and number of keys -----------------------------------------------------------------------------
 
 // The scores of kAttentionWarpKeys keys; element e as in AttentionSums.
-template <int kSize, class In, class Bias>
-RK_INLINE void rounded_scores(const RoundedAttentionArgs& args, const AttentionHead<In, Bias>& head, int32_t first,
+template <int kSize, class In, class Bias, class Rows>
+RK_INLINE void rounded_scores(const RoundedAttentionArgs& args, const AttentionHead<In, Bias, Rows>& head, int32_t first,
                               const AttentionQueries<In> (&q)[kSize / 16], const AttentionKeys<kSize, In>& keys, float (&score)[4]) {
   const int member = lane_id() % 4;
   score[0] = score[1] = score[2] = score[3] = 0.0f;
@@ -145,7 +170,7 @@ RK_INLINE void rounded_finish(const RoundedAttentionArgs& all, Out* out, float* 
     float4 sum{0, 0, 0, 0};
 #pragma unroll 2
     for (int w = 0; w < warps; ++w) sum = add4(sum, *reinterpret_cast<const float4*>(parts + (begin + w * kRows) * kPitch + column));
-    sum = rounded_result(all, sum);
+    sum = rounded_stored<Out>(all, rounded_result(all, sum));
     Out* const to = out + static_cast<int64_t>(m) * args.out_m;
     if constexpr (kLie != kElements) {
       store4(to + n, sum);
@@ -172,30 +197,32 @@ RK_BODY void attention_rounded(const Task<Veu>& caller) {
   const AttentionBatch at = attention_batch(args, batch);
   const int warps = kAttentionWarps >> args.groups_log2, warp = warp_id(), of_group = warp / warps;  // warps of a group of queries
   const int32_t block0 = static_cast<int32_t>(block) * (kAttentionRows << args.groups_log2), m0 = block0 + of_group * kAttentionRows;
-  AttentionHead<In, Bias> head{values_at<const In>(task, args.k) + at.k,
-                               values_at<const In>(task, args.v) + at.v,
-                               values_at<const Bias>(task, args.bias),
-                               m0,
-                               args.queries,
-                               args.keys,
-                               args.size,
-                               args.values,
-                               args.k_n,
-                               args.k_k,
-                               args.v_n,
-                               args.v_columns,
-                               args.bias_m,
-                               args.bias_n,
-                               args.scale,
-                               nullptr};
+  using Word = typename RoundedRows<In>::Word;
+  using Rows = typename RoundedRows<In>::Pointer;
+  AttentionHead<Word, Bias, Rows> head{RoundedRows<In>::at(task, all, args.k, kRoundedK) + at.k,
+                                       RoundedRows<In>::at(task, all, args.v, kRoundedV) + at.v,
+                                       values_at<const Bias>(task, args.bias),
+                                       m0,
+                                       args.queries,
+                                       args.keys,
+                                       args.size,
+                                       args.values,
+                                       args.k_n,
+                                       args.k_k,
+                                       args.v_n,
+                                       args.v_columns,
+                                       args.bias_m,
+                                       args.bias_n,
+                                       args.scale,
+                                       nullptr};
   if (head.bias != nullptr) head.bias += at.bias;
 
   task.await_inputs();
-  AttentionQueries<In> q[kSize / 16];
+  AttentionQueries<Word> q[kSize / 16];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const In* const row =
-        values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(min(m0 + lane_id() / 4 + r * 8, head.queries - 1)) * args.q_m;
+    const Rows row = RoundedRows<In>::at(task, all, args.q, kRoundedQ) + at.q +
+                     static_cast<int64_t>(min(m0 + lane_id() / 4 + r * 8, head.queries - 1)) * args.q_m;
 #pragma unroll
     for (int j = 0; j < kSize / 16; ++j) q[j].set(r, attention_load<kLie>(row, args.q_k, j * 16 + lane_id() % 4 * 4, head.size));
   }
@@ -203,7 +230,7 @@ RK_BODY void attention_rounded(const Task<Veu>& caller) {
   const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
-    AttentionKeys<kSize, In> keys;
+    AttentionKeys<kSize, Word> keys;
     load_keys<kSize, kLie, false>(head, first, {}, keys);
     float score[4];
     rounded_scores<kSize>(all, head, first, q, keys, score);
@@ -223,7 +250,7 @@ RK_BODY void attention_rounded(const Task<Veu>& caller) {
   }
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
-    AttentionKeys<kSize, In> keys;
+    AttentionKeys<kSize, Word> keys;
     load_keys<kSize, kLie, false>(head, first, {}, keys);
     float score[4];
     rounded_scores<kSize>(all, head, first, q, keys, score);
@@ -237,9 +264,8 @@ RK_BODY void attention_rounded(const Task<Veu>& caller) {
 // --- all keys at once --------------------------------------------------------------------------------------------------
 
 // The rows of V of a warp's keys, and those of K, as AttentionHeld has them.
-template <bool kWhole, int kSize, int kTiles, int kGroups, class In>
-RK_INLINE void load_once_keys(AttentionHeld<kSize, kTiles, kGroups, kWhole, In>& held, const AttentionArgs& args, const In* k,
-                              int32_t first) {
+template <bool kWhole, int kSize, int kTiles, int kGroups, class In, class Rows>
+RK_INLINE void load_once_keys(AttentionHeld<kSize, kTiles, kGroups, kWhole, In>& held, const AttentionArgs& args, Rows k, int32_t first) {
   const int group = lane_id() / 4, member = lane_id() % 4;
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
@@ -250,9 +276,8 @@ RK_INLINE void load_once_keys(AttentionHeld<kSize, kTiles, kGroups, kWhole, In>&
     }
   }
 }
-template <bool kWhole, int kSize, int kTiles, int kGroups, class In>
-RK_INLINE void load_once_values(AttentionHeld<kSize, kTiles, kGroups, kWhole, In>& held, const AttentionArgs& args, const In* v,
-                                int32_t first) {
+template <bool kWhole, int kSize, int kTiles, int kGroups, class In, class Rows>
+RK_INLINE void load_once_values(AttentionHeld<kSize, kTiles, kGroups, kWhole, In>& held, const AttentionArgs& args, Rows v, int32_t first) {
   constexpr int kOfValues = kSize / 8;
   const int group = lane_id() / 4, member = lane_id() % 4;
 #pragma unroll
@@ -260,7 +285,7 @@ RK_INLINE void load_once_values(AttentionHeld<kSize, kTiles, kGroups, kWhole, In
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int32_t n = first + g * 16 + i / 2 * 8 + member * 2 + i % 2;
-      const In* const row = v + (static_cast<int64_t>(min(n, args.keys - 1)) * args.v_n + group * kOfValues);
+      const Rows row = v + (static_cast<int64_t>(min(n, args.keys - 1)) * args.v_n + group * kOfValues);
       const bool exists = n < args.keys && (kWhole || group * kOfValues < args.values);
       uint32_t(&to)[kOfValues / 2] = held.v[g][i];
 #pragma unroll
@@ -376,14 +401,15 @@ RK_INLINE void once_results(const RoundedAttentionArgs& args, Out* out, int32_t 
 #pragma unroll
   for (int w = 0; w < kAttentionWarps; ++w)
     sum = add4(sum, load_shared4(parts, ((w * kAttentionRows + row) * kPitch + attention_once_four<kSize>(four) * 4) * 4));
-  store4(out + static_cast<int64_t>(m) * args.attention.out_m + four * 4, rounded_result(args, sum));
+  store4(out + static_cast<int64_t>(m) * args.attention.out_m + four * 4, rounded_stored<Out>(args, rounded_result(args, sum)));
 }
 
 // kSize: 32 or 64, at least as large as `size` and `values`, which are whole cells; kWhole: they are kSize. kBias: kBiasOfKeys asks for
 // bias_m 0. With more than two groups of keys for each warp, registers have room for V only behind the scores.
 template <class Veu, int kSize, int kTiles, int kGroups, AttentionBias kBias, bool kWhole, class In, class Out, class Bias = float>
 RK_BODY void attention_rounded_once(const Task<Veu>& caller) {
-  static_assert((kSize == 32 || kSize == 64) && sizeof(In) == 2 && Veu::kComputeThreads == kAttentionWarps * kWarp);
+  using Word = typename RoundedRows<In>::Word;
+  static_assert((kSize == 32 || kSize == 64) && sizeof(Word) == 2 && Veu::kComputeThreads == kAttentionWarps * kWarp);
   static_assert(kTiles == 1 || kGroups <= 2);
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const RoundedAttentionArgs& all = task.template arguments<RoundedAttentionArgs>();
@@ -392,10 +418,10 @@ RK_BODY void attention_rounded_once(const Task<Veu>& caller) {
   const uint32_t batch = divide(task.index, args.blocks, block);
   const AttentionBatch at = attention_batch(args, batch);
   const int32_t m0 = static_cast<int32_t>(block) * (kTiles * kAttentionRows), first = warp_id() * kGroups * 16;
-  AttentionHeld<kSize, kTiles, kGroups, kWhole, In> held;
+  AttentionHeld<kSize, kTiles, kGroups, kWhole, Word> held;
   AttentionOnceAdded<kTiles, kGroups, kBias> added;
-  const In *const q = values_at<const In>(task, args.q) + at.q, *const k = values_at<const In>(task, args.k) + at.k,
-                  *const v = values_at<const In>(task, args.v) + at.v;
+  const auto q = RoundedRows<In>::at(task, all, args.q, kRoundedQ) + at.q, k = RoundedRows<In>::at(task, all, args.k, kRoundedK) + at.k,
+             v = RoundedRows<In>::at(task, all, args.v, kRoundedV) + at.v;
   Out* const out = values_at<Out>(task, args.out) + at.out;
   const auto load_queries = [&](int tile) {
 #pragma unroll
@@ -416,13 +442,13 @@ RK_BODY void attention_rounded_once(const Task<Veu>& caller) {
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     float score[kGroups][2][4];
-    once_scores<kSize, kTiles, kGroups, kBias, In>(all, held, added, tile, first, score);
+    once_scores<kSize, kTiles, kGroups, kBias, Word>(all, held, added, tile, first, score);
     if (tile + 1 < kTiles) load_queries(tile + 1);
     if constexpr (kGroups > 2) load_once_values<kWhole>(held, args, v, first);
     AttentionPeak peak[2];
     peaks_of<kGroups>(score, peak);
     share_peaks<Veu>(peak, peaks, 0, kAttentionWarps);  // behind which all have read the last tile's shares, too
-    once_shares<kSize, kGroups, In>(all, held, peak, score, parts);
+    once_shares<kSize, kGroups, Word>(all, held, peak, score, parts);
     sync_compute<Veu>();
     once_results<kSize>(all, out, m0 + tile * kAttentionRows, parts);
   }
