@@ -1,5 +1,5 @@
-// Host side of pool.cuh, pool_strip.cuh and pool_walk.cuh. If pool_strip can do a pool, pool.cuh has no candidates. A pool of
-// one pixel that skips none is a copy, which the elementwise family does.
+// Host side of pool.cuh, pool_strip.cuh and pool_walk.cuh, all also of bytes. If pool_strip can do a pool, pool.cuh has no candidates. A
+// pool of one pixel that skips none is a copy, which the elementwise family does.
 #include <algorithm>
 #include <optional>
 
@@ -11,17 +11,34 @@
 namespace tamp::kernels {
 namespace {
 
-// The type of the input, the result and the residual.
+// The type of the result and the residual; that of the input is the same but for averages of bytes.
 DType type_of(const Request& request) { return request.graph.tensor(request.rop.outputs[0]).dtype; }
+DType in_type(const Request& request) { return request.graph.tensor(request.rop.inputs[0]).dtype; }
 
-void add_type(const Request& request, Phase& phase) {
-  if (is_narrow(type_of(request))) phase.template_args.emplace_back("Value", value_type(type_of(request)));
+// `bytes_header`: of the body for bytes.
+void add_types(const Request& request, const char* bytes_header, Phase& phase) {
+  const DType in = in_type(request), out = type_of(request);
+  if (in != DType::f32 || out != DType::f32) phase.template_args.emplace_back("Value", value_type(in));
+  if (in != out) phase.template_args.emplace_back("Out", value_type(out));
+  if (is_whole_byte(in)) phase.header = bytes_header;
+}
+
+// Bytes: a maximum of them is that of what they stand for, wherever they begin. An average computes with the numbers, so its bytes begin at
+// 0; the mean is not whole, and is stored in another type.
+bool takes_types(const Graph& graph, const ROperator& rop) {
+  const TensorId x = rop.inputs[0], y = rop.outputs[0], residual = rop.epilogue.residual;
+  const DType in = graph.tensor(x).dtype, out = graph.tensor(y).dtype;
+  if (residual.valid() && graph.tensor(residual).dtype != out) return false;
+  if (!is_whole_byte(in) && !is_whole_byte(out)) return in == out;
+  if (std::get<Pool>(rop.attrs).kind == PoolKind::average) return is_whole_byte(in) && !is_whole_byte(out) && low_of(graph, x) == 0;
+  return in == out && low_of(graph, x) == low_of(graph, y) && !has_epilogue(rop);
 }
 
 bool has_plain_values(const Graph& graph, const ROperator& rop) {
   for (const TensorId id : {rop.inputs[0], rop.outputs[0], rop.epilogue.residual}) {
-    if (id.valid() && (!is_plain_values(graph.tensor(id)) || graph.tensor(id).dtype != graph.tensor(rop.outputs[0]).dtype)) return false;
+    if (id.valid() && !is_plain_values_or_bytes(graph.tensor(id))) return false;
   }
+  if (!takes_types(graph, rop)) return false;
   return !rop.epilogue.bias.valid() || is_plain_f32(graph.tensor(rop.epilogue.bias));
 }
 
@@ -63,14 +80,16 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAverage", average ? "true" : "false"}};
-  add_type(request, phase);
+  add_types(request, "kernels/pool/pool_strip_bytes.cuh", phase);
   phase.args = {{"window", window_arg(window, per_rtask)}};
   append_counted(window, attrs, phase);
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   // Inputs that several windows share come from L2 far faster than VDevice::l2_gb_per_s says. So count every input once, and some again.
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
-  phase.cost.activation_bytes =
-      window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]), type_of(request), type_of(request));
+  // Loads of 4 bytes take as long as those of 8.
+  const auto counted = [](DType dtype) { return is_whole_byte(dtype) ? DType::f16 : dtype; };
+  phase.cost.activation_bytes = window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]),
+                                             counted(in_type(request)), counted(type_of(request)));
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us. With many turns the warps run apart, and most of
   // a trip is hidden.
   const int64_t turns = strip_turns(request, per_rtask);
@@ -82,11 +101,16 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
 
 // --- pool_walk ------------------------------------------------------------------------------------------------------------
 
-// Items of pool_walk, of a window that pool_strip can do; none where a pixel is not of whole cells of 16 bytes, or the window not 3 x 3.
+// Channels of an item: 16 bytes of them, or 8 of a byte each.
+int64_t cell_channels(const Graph& graph, const ROperator& rop) {
+  return std::min<int64_t>(16 / bytes_of(graph.tensor(rop.outputs[0]).dtype), 8);
+}
+
+// Items of pool_walk, of a window that pool_strip can do; none where a pixel is not of whole cells, or the window not 3 x 3.
 std::optional<Window> walk_window(const Graph& graph, const ROperator& rop, Window w) {
-  w.vector = 16 / bytes_of(graph.tensor(rop.outputs[0]).dtype);
+  w.vector = cell_channels(graph, rop);
   w.pixels = 2;
-  if (w.kernel[0] != 3 || w.channels % w.vector != 0) return std::nullopt;
+  if (w.kernel[0] != 3 || w.channels % w.vector != 0 || graph.tensor(w.in).dtype != graph.tensor(w.out).dtype) return std::nullopt;
   for (const auto& [id, strides] : {std::pair{w.in, w.in_strides}, std::pair{w.out, w.out_strides}}) {
     if (graph.tensor(id).place.offset % w.vector != 0) return std::nullopt;
     for (const size_t d : {size_t{0}, size_t{2}, size_t{3}}) {
@@ -112,7 +136,7 @@ int64_t walk_lines(Window w, const ShapedVDevice& vdevice) {
 RKernel walk_rkernel_of(const Request& request, const Window& window) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
   const ShapedVDevice& vdevice = request.vdevice;
-  const bool average = attrs.kind == PoolKind::average, narrow = is_narrow(type_of(request));
+  const bool average = attrs.kind == PoolKind::average, narrow = type_of(request) != DType::f32;
   const int64_t per_rtask = std::max(vdevice.compute_threads / 2, ceil_div(window.items(), vdevice.veus()));
   const bool far_ahead = !narrow || (!average && window.stride[0] == 2);  // as the registers allow
   Phase phase = early_phase("kernels/pool/pool_walk.cuh", "rk::pool_walk", "rk::PoolWalkArgs");
@@ -120,7 +144,7 @@ RKernel walk_rkernel_of(const Request& request, const Window& window) {
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAhead", far_ahead ? "2" : "1"},
                          {"kAverage", average ? "true" : "false"}};
-  add_type(request, phase);
+  add_types(request, "kernels/pool/pool_walk_bytes.cuh", phase);
   phase.args = {{"window", window_arg(window, per_rtask)}};
   append_counted(window, attrs, phase);
   add_args(phase, {{"lines", arg(window.lines)}, {"out_height", arg(window.out_height)}});
@@ -161,7 +185,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
   Phase phase = early_phase("kernels/pool/pool.cuh", "rk::pool", "rk::PoolArgs");
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
-  add_type(request, phase);
+  add_types(request, "kernels/pool/pool_bytes.cuh", phase);
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(request.rop, {window.residual_strides.begin(), window.residual_strides.end()})},
                 {"average", arg(int64_t{attrs.kind == PoolKind::average})},
@@ -170,7 +194,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
                 {"count_pads", arg(int64_t{attrs.count_include_pad})}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
-  phase.cost.activation_bytes = window_bytes(window, share, window.taps(), type_of(request), type_of(request));
+  phase.cost.activation_bytes = window_bytes(window, share, window.taps(), in_type(request), type_of(request));
   phase.cost.flops = share * static_cast<double>(window.vector) * (window.taps() + 8) * 2;
   phase.cost.efficiency = request.vdevice.cost("pool.efficiency");
   const std::string name = "pool<" + std::to_string(window.vector) + " channels, " + std::to_string(phase.rtasks) + ">";
@@ -180,7 +204,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Pool>(rop.attrs) || !has_plain_values(request.graph, rop)) return {};
-  if (is_narrow(type_of(request)) && !has_narrow_activations(request.precision)) return {};
+  if ((in_type(request) != DType::f32 || type_of(request) != DType::f32) && !has_narrow_activations(request.precision)) return {};
   const Window window = pool_window(request.graph, rop);
   if (is_copy(std::get<Pool>(rop.attrs)) && !has_epilogue(rop)) return {};
   if (has_strips(rop, window)) return strip_offers(request, window);
@@ -191,7 +215,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   Window window = pool_window(graph, rop);
   window.pixels = rkernel.config_value("pixels");
   if (rkernel.phases[0].body == "rk::pool_walk") {
-    window.vector = 16 / bytes_of(graph.tensor(rop.outputs[0]).dtype);
+    window.vector = cell_channels(graph, rop);
     window.lines = rkernel.config_value("lines");
   }
   window_accesses(graph, rop, window, rkernel.config_value("items_per_rtask"), index, out);
@@ -199,6 +223,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family pool() { return {"pool", offers, no_pack, accesses}; }
+Family pool() { return {"pool", offers, no_pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true}; }
 
 }  // namespace tamp::kernels

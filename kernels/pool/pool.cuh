@@ -1,7 +1,7 @@
 // y = max or average over a window of x; an item is one output pixel, kVector channels. Taps are loaded kBatch at a time, so
 // that a 3x3 window costs one latency. Padding is -inf for max and not counted for average, or counted (count_include_pad)
-// as far as the pads reach, not the overhang of ceil_mode. If the window has a NaN, the result is NaN. Value is the type of x, y and the
-// residual in memory.
+// as far as the pads reach, not the overhang of ceil_mode. If the window has a NaN, the result is NaN. Value is the type of x in memory,
+// Out that of y and the residual.
 //
 // Example: x f32[1,64,56,56] with channels last (steps of 1 a channel, 64 a column, 3584 a row), 3x3 window, stride 2, padding 1,
 // kVector 4. The item of row 5, column 7 and channel block 3 has channels 12 to 15. Its window begins at row 5 * 2 - 1 = 9 and column
@@ -63,7 +63,7 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const Value* in, int32_t top,
   return float4{acc.x / n, acc.y / n, acc.z / n, acc.w / n};
 }
 
-template <class Veu, int kVector, class Value = float>
+template <class Veu, int kVector, class Value = float, class Out = Value>
 RK_BODY void pool(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const PoolArgs& args = task.template arguments<PoolArgs>();
@@ -77,7 +77,7 @@ RK_BODY void pool(const Task<Veu>& caller) {
     const int32_t channel = item.channel_block * kVector;
     const Value* const in = values_at<Value>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     float4 acc[1] = {pool_window<kVector>(args, in, item.row * w.stride[0] - w.pad[0], item.column_block * w.stride[1] - w.pad[1])};
-    window_store<kVector, 1, Value>(task, w, args.epilogue, item, acc);
+    window_store<kVector, 1, Out>(task, w, args.epilogue, item, acc);
   }
 }
 

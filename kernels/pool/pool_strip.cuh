@@ -6,7 +6,7 @@
 // input column 6 * 2 - 1 = 11: pixel 6 takes columns 11 to 13, pixel 7 columns 13 to 15.
 //
 // Rows are combined first, then columns, for every pixel in the same order. If the window has a NaN, the result is NaN. Value is the type
-// of x and y in memory.
+// of x in memory, Out that of y.
 #pragma once
 
 #include "kernels/vdevice/fast_math.cuh"
@@ -63,14 +63,14 @@ RK_INLINE void pool_columns(const WindowArgs& w, const Value* in, int32_t start,
   }
 }
 
-template <class Veu, int kKernel, int kStride, int kPixels, bool kAverage, class Value = float>
+template <class Veu, int kKernel, int kStride, int kPixels, bool kAverage, class Value = float, class Out = Value>
 RK_BODY void pool_strip(const Task<Veu>& caller) {
   constexpr int kColumns = (kPixels - 1) * kStride + kKernel;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const PoolStripArgs& args = task.template arguments<PoolStripArgs>();
   const WindowArgs& w = args.window;
   const Value* const in = values_at<Value>(task, w.in);
-  Value* const out = values_at<Value>(task, w.out);
+  Out* const out = values_at<Out>(task, w.out);
   const uint32_t end = min((task.index + 1) * w.items_per_rtask, w.items);
   task.await_inputs();
 #pragma unroll 1

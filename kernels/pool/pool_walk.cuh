@@ -21,12 +21,13 @@ struct PoolWalkArgs {                     // in tables
   int32_t lines, out_height;
 };
 
-// The channels of an item at one pixel: 16 bytes.
+// The channels of an item at one pixel: 16 bytes, or 8 of whole numbers in bytes (pool_bytes.cuh).
 template <class Value>
 struct PoolCell {
   static constexpr int kChannels = 16 / sizeof(Value);
   uint4 words;
 
+  RK_INLINE void clear() { words = uint4{0, 0, 0, 0}; }
   RK_INLINE void load(const Value* p) { words = *as_global(reinterpret_cast<const uint4*>(p)); }  // may hit L1
   RK_INLINE void floats(float (&v)[kChannels]) const {
     if constexpr (kChannels == 8) {
@@ -62,7 +63,7 @@ RK_INLINE void pool_load_rows(const WindowArgs& w, const Value* in, int32_t y, i
         cells[r][x].load(from + across[x]);
         continue;
       }
-      cells[r][x].words = uint4{0, 0, 0, 0};
+      cells[r][x].clear();
       if (at >= low && at <= high && (inside >> x & 1u) != 0) cells[r][x].load(from + across[x]);
     }
   }
