@@ -18,6 +18,7 @@ import lengths_test
 import loops_test
 import models as m
 import models_test
+import bytes_rows_test as rows_in_bytes
 import bytes_test as in_bytes
 import quantised_models as quantised
 import races_test
@@ -88,6 +89,20 @@ TESTS += [quantised_test(network, "qdq u8 s8 channel", "fp16") for network in ("
 TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer", "perceptron") for precision in ("tf32", "fp16")]
 TESTS += [quantised_test("blocks", "qdq u8 s8 channel", "fp16", batch=48)]
 TESTS += [bytes_test(*case[:2], lambda tamp: in_bytes.few_sms(tamp.folder)) for case in in_bytes.CASES]
+TESTS += [bytes_test(*case[:2], lambda tamp: in_bytes.few_sms(tamp.folder)) for case in rows_in_bytes.INTEGERS]
+
+
+def rows_test(name, make, way):
+    """Normalisations, chains and attention in bytes; --check counts in steps of the output's quantisation."""
+    def test(tamp):
+        (tamp.folder / "net.onnx").write_bytes(rows_in_bytes.quantised(make, way)[0].SerializeToString())
+        done = tamp("run", "net.onnx", "--device", "cuda", "--precision", "fp16", "--check", "--repeat", 50)
+        assert "of 50 runs, all bitwise equal" in done.stdout, done.stdout
+    test.__name__ = f"test_rows_in_bytes_{name}"
+    return test
+
+
+TESTS += [rows_test(*case[:3]) for case in rows_in_bytes.ROWS]
 TESTS += [quantised_test("excited", way, "fp16") for way in ("qdq s8 s8 channel", "dynamic s8")]
 
 

@@ -178,7 +178,8 @@ def quantised(net, model, way):
         else:
             form = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}[words[0]]
             quantization.quantize_static(given, made, Reader(net.inputs()), quant_format=form, activation_type=types[words[1]], weight_type=types[words[2]],
-                                         op_types_to_quantize=["MatMul"] if "products" in words else None, per_channel="channel" in words, reduce_range=words[1] == "u8" and words[2] == "s8")
+                                         op_types_to_quantize=["MatMul"] if "products" in words else None, extra_options={"ActivationSymmetric": "symmetric" in words},
+                                         per_channel="channel" in words, reduce_range=words[1] == "u8" and words[2] == "s8")
         return onnx.load(made)
 
 

@@ -23,6 +23,7 @@ import models_test as nets
 import random_test as random_test_of_all
 import random_wide
 import generate_test as generate
+import bytes_rows_test as bytes_rows
 import bytes_test
 import quantised_models
 import recurrent_test as recurrent
@@ -256,6 +257,14 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv staged_conv_fp16 separable_conv"),
     ("bytes_of_sums", lambda: bytes_test.residual("s8", 1, 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
     ("bytes_of_pixels", lambda: bytes_test.pixels("u8").finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "patch_strip_fp16 depthwise_strips"),
+    ("bytes_of_rows", lambda: bytes_rows.quantised(lambda: bytes_rows.encoder(33, 64, 2, 2), "qdq s8 s8 symmetric")[0], ["--vdevice", "h200", "--precision", "fp16"],
+     "normalize<quantised sums attention_rounded_once elementwise staged_conv_fp16"),
+    ("bytes_kept", lambda: bytes_rows.quantised(lambda: bytes_rows.encoder(21, 80, 8, masked=True, behind=False), "qdq u8 s8")[0], ["--vdevice", "h200", "--precision", "fp16"],
+     "normalize<quantised rows normalize<quantised sums attention_rounded<"),
+    ("bytes_of_chains", lambda: bytes_rows.chained("u8", 44, (128, 9, 250)).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "elementwise staged_conv_fp16"),
+    ("bytes_pooled", lambda: bytes_rows.pooled("s8", -5, 3, 2, 1).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<strips"),
+    ("bytes_walked", lambda: bytes_rows.pooled("u8", 31, 3, 1, 1, 4, (60, 44)).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<walks"),
+    ("bytes_averaged", lambda: bytes_rows.averaged("u8", 4).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<4"),
     ("patches", transformers.stem, ["--vdevice", "h200"], "patch_normalize staged_conv"),
     ("narrow_patches", transformers.stem, ["--vdevice", "h200", "--precision", "fp16"], "patch_normalize staged_conv_fp16"),
     ("merged_stages", transformers.merged_stages, ["--vdevice", "h200", "--records", "none"], "patch_normalize normalize<rows"),
