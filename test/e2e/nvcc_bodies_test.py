@@ -154,7 +154,7 @@ ROWS = [
     *((lambda make=make, way=way: bytes_rows.quantised(make, way)[0], "fp16", None) for _, make, way, *_ in bytes_rows.ROWS),
     (lambda: quantised_models.quantised(*quantised_models.blocks(48), "qdq u8 s8 channel"), "fp16", None),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),
-    (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "fp32", None), (lambda: quantised_models.quantised(*quantised_models.transformer(19, 96, 1), "qdq u8 s8"), "fp16", None),
+    (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "fp32", None), (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8"), "bf16", None), (lambda: quantised_models.quantised(*quantised_models.transformer(19, 96, 1), "qdq u8 s8"), "fp16", None),
     (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 products"), "fp16", None),
 ]
 # What of template arguments is as good as a body of its own.
