@@ -78,8 +78,8 @@ bool makes_sums(const Graph& graph, const ROperator& rop) {
   for (const TensorId id : rop.inputs) {
     const Tensor& tensor = graph.tensor(id);
     const bool is_whole = tensor.shape == made.shape;
-    const bool is_row =
-        is_f32_constant(graph, id) && element_count(tensor.shape) == made.shape.back() && tensor.shape.back() == made.shape.back();
+    const bool is_row = !tensor.shape.empty() && is_f32_constant(graph, id) && element_count(tensor.shape) == made.shape.back() &&
+                        tensor.shape.back() == made.shape.back();
     if (!is_whole && !is_row && !passes::scalar_value(graph, id)) return false;
     any |= is_whole && tensor.role != Role::constant;
   }

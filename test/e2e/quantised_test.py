@@ -9,6 +9,8 @@ import functools
 import re
 import sys
 
+import numpy as np
+
 import harness
 import many
 import quantised_models as q
@@ -135,6 +137,17 @@ def test_estimates_in_fp16_are_near_those_of_the_floats(tamp):
         if ratio > most:
             slow.append(f"{name}: {ratio:.2f}")
     assert not slow, f"estimates above what RATIOS_IN_FP16 allows, as multiples of the float model's: {', '.join(slow)}"
+
+
+def test_rows_of_one_element(tamp):
+    """What is added to them has no dimension, and as many elements as a row."""
+    net = q.Net(9, [5, 1])
+    x = net.add("Mul", net.add("Add", "x", net.constant(0.5)), net.constant(3))
+    made = net.model(net.add("LayerNormalization", x, net.constant(np.ones(1)), net.constant(np.zeros(1)), axis=-1), [5, 1])
+    model, x = q.quantised(net, made, "qdq u8 s8"), net.inputs()[0]
+    found, = many.run(tamp.program, [many.Part("one", model, [x])], many.Options())
+    assert not isinstance(found, many.Failure), found.text
+    assert q.nearest(model, found, q.answers(model, {"x": x})).most < 1
 
 
 def check_random(tamp, seeds, execution):
