@@ -11,6 +11,7 @@
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/reduce/quantise.h"
 #include "kernels/reduce/quantised_rows.h"
+#include "kernels/tile/requantised.h"
 
 namespace tamp::kernels {
 
@@ -90,7 +91,7 @@ std::vector<FusionPattern> fusions() {
   return {dynamic_quantisations(), feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(),
           self_attentions(),       normalized_patches(), products_with_prologue(),   normalized_products(),
           pointwise_pairs(),       row_feed_forwards(),  quantised_sums(),           quantised_normalizations(),
-          quantised_softmax(),     quantised_patches()};
+          quantised_softmax(),     quantised_patches(),  requantised_products()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

@@ -77,8 +77,10 @@ bool keeps_whole(const ElementwiseStep& step) {
   }
 }
 
+std::optional<WholeRange> taken_range(const Graph& graph, const ROperator& rop);
+
 // Whether its result are whole numbers; `whole` says of an operand whether it holds such.
-bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId)>& whole) {
+bool makes_whole_numbers(const Graph& graph, const ROperator& rop, const std::function<bool(TensorId)>& whole) {
   if (rop.epilogue.sum) return rop.epilogue.sum->rounds;
   if (rop.epilogue.activation == Activation::rounded) return !rop.epilogue.residual_after_activation || !rop.epilogue.residual.valid();
   if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) {
@@ -91,6 +93,7 @@ bool makes_whole_numbers(const ROperator& rop, const std::function<bool(TensorId
     }
     return made.back();
   }
+  if (taken_range(graph, rop)) return true;
   if (const auto* const attention = std::get_if<Attention>(&rop.attrs)) return attention->rounding && attention->rounding->results.rounds();
   const auto* const pool = std::get_if<Pool>(&rop.attrs);
   const bool moves = std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
@@ -126,7 +129,7 @@ bool holds_whole_numbers(const Graph& graph, TensorId id, int depth) {
       const TensorId out = rop.outputs[k];
       const bool writes = out == id || (buffer.valid() && graph.tensor(out).place.buffer == buffer);
       if (!writes) continue;
-      if (k > 0 || !(makes_whole_numbers(rop, whole) || steps_make_whole_numbers(graph, rop, depth + 1))) return false;
+      if (k > 0 || !(makes_whole_numbers(graph, rop, whole) || steps_make_whole_numbers(graph, rop, depth + 1))) return false;
       made = true;
     }
   }
@@ -152,6 +155,17 @@ std::optional<WholeRange> chain_range(const Elementwise& chain) {
   return last.op == ElementwiseOp::rounded ? bounds_of(last.a, last.b) : std::nullopt;
 }
 
+// Of a Gather of constants.
+std::optional<WholeRange> taken_range(const Graph& graph, const ROperator& rop) {
+  constexpr int64_t kMostNumbers = 256;
+  if (!is_one_of<Gather>(rop) || !is_f32_constant(graph, rop.inputs[0])) return std::nullopt;
+  const Tensor& table = graph.tensor(rop.inputs[0]);
+  const int64_t count = element_count(table.shape);
+  if (count == 0 || count > kMostNumbers || !std::all_of(f32_data(table), f32_data(table) + count, is_whole_number)) return std::nullopt;
+  const auto [low, high] = std::minmax_element(f32_data(table), f32_data(table) + count);
+  return bounds_of(*low, *high);
+}
+
 // Of result `k` of an rOperator.
 std::optional<WholeRange> made_range(const Graph& graph, const ROperator& rop, size_t k, int depth) {
   if (std::holds_alternative<Fused>(rop.attrs) && !has_epilogue(rop)) {
@@ -169,6 +183,7 @@ std::optional<WholeRange> made_range(const Graph& graph, const ROperator& rop, s
     if (!attention->rounding || !attention->rounding->results.rounds()) return std::nullopt;
     return bounds_of(attention->rounding->results.low, attention->rounding->results.high);
   }
+  if (const std::optional<WholeRange> all = taken_range(graph, rop)) return all;
   const auto* const pool = std::get_if<Pool>(&rop.attrs);
   const bool moves = is_one_of<Reshape, Transpose, Slice, Concat>(rop) || (pool && pool->kind == PoolKind::max);
   if (!moves || rop.inputs.empty()) return std::nullopt;

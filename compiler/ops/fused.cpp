@@ -28,6 +28,8 @@ bool is_operand(const Graph& body, TensorId id, const Shape& shape) {
 // How a step likes its result; where it follows an operand, as the step likes it that makes the operand, or as that of the whole lies.
 Layout layout_of_made(const Graph& body, TensorId made) {
   const ROperator* const step = maker_of(body, made);
+  const bool takes_numbers = step && std::holds_alternative<Gather>(step->attrs) && body.tensor(step->inputs[0]).shape.size() == 1;
+  if (takes_numbers) return layout_of_made(body, step->inputs[1]);  // a table of numbers, whose results lie as their places
   const Layout own = step ? layout_of(step->attrs) : Layout::row_major;
   const auto is_followed = [&](TensorId id) { return is_operand(body, id, body.tensor(made).shape); };
   if (own == Layout::like_equal && std::any_of(step->inputs.begin(), step->inputs.end(), is_followed)) return own;

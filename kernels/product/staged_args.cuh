@@ -34,6 +34,19 @@ struct StagedConvArgs {  // in tables
   RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }
 };
 
+// How results become other whole numbers once they are rounded: rounded(scale * result + row; low, high), and then the byte of `table`
+// that is so many bytes behind its first as that is more than `table_low`. (kWholeRow, kWholeTable: one of the two alone.)
+struct AgainArgs {       // in tables
+  TensorRef row, table;  // row: in the order of the bias; table: kTableBytes
+  float scale, low, high, table_low;
+};
+// Of a staged_conv with such results, which finds `again` behind its own arguments.
+struct AgainConvArgs {  // in tables
+  StagedConvArgs conv;
+  AgainArgs again;
+};
+RK_INLINE const AgainArgs& again_of(const StagedConvArgs& args) { return reinterpret_cast<const AgainConvArgs&>(args).again; }
+
 // Where a rTask's tile is.
 // Example: two images in tiles of 8 x 14 pixels, 4 side by side and 7 below each other (56 tiles), 2 splits, 3 blocks of channels a group.
 // rTask 725 is tile 53 of block 725 / 56 = 12. Block 12 is split 0 of 6, block 0 of group 2. Tile 53 is column 1 of 13, row 6 of image 1:

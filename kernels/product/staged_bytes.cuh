@@ -18,9 +18,10 @@ RK_INLINE uint32_t less_bytes(uint32_t x, uint32_t y) {
   return ((x | kTops) - (y & ~kTops)) ^ ((x ^ ~y) & kTops);
 }
 
-// Results in bytes, rounded, of products whose warps have all of k. The sums become bytes in registers: results, or in front of a scaled
-// sum (kWholeSums) what is rounded before it. So a tile takes an eighth of the shared memory that floats take, and 16 channels are one
-// access of shared memory and one of global memory.
+// Rounded results, in bytes mostly, of products whose warps have all of k. The sums become bytes in registers: results, or in front of a
+// scaled sum (kWholeSums) or a table (kWholeTable) what is rounded before it. So a tile takes an eighth of the shared memory that floats
+// take, and 16 channels are one access of shared memory and one of global memory, if they are bytes there, too. (Results that somebody
+// reads in another type are whole numbers of 256 all the same where this is their body.)
 // Example: 128 x 192, 256 threads. Thread 37 has channels 80 to 95 (37 % 8 * 16) of pixels 4, 36, .. 164 (37 / 8 = 4, every 32nd).
 template <class Veu, class Product>
 struct StagedByteResults {
@@ -31,15 +32,17 @@ struct StagedByteResults {
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
   static constexpr int kRounds = byte_rounds(kChannels, Product::kPixels), kRoundPixels = Product::kPixels / kRounds;
   static constexpr int kOutputs = (kRoundPixels + kPixelThreads - 1) / kPixelThreads,
-                       kPitch = byte_pitch(kChannels);  // outputs: of a round
-  static constexpr bool kAddsBytes = Of::kSums && sizeof(Added) == 1;
+                       kPitch = byte_pitch(kChannels);     // outputs: of a round
+  static constexpr int kSumBytes = kRoundPixels * kPitch;  // in shared memory, where the table lies behind them
   struct Sixteen {
     uint32_t word[4];
   };
 
   float bias[Product::kLaneChannels], scale[Product::kLaneChannels];  // of the channels of the lane's sums
-  float low, high;                                                    // of what is rounded first
-  uint32_t lows;                                                      // what bytes in shared memory are less, in all four places
+  float row[Of::kRow ? Product::kLaneChannels : 1];
+  uint32_t table_word;  // of the thread
+  float low, high;      // of what is rounded first
+  uint32_t lows;        // what bytes in shared memory are less, in all four places
   Value* out;
   int channel, left;  // channel: in the tensor; left: how many channels exist from there on
   bool plain;
@@ -55,6 +58,10 @@ struct StagedByteResults {
     for (int i = 0; i < Product::kLaneChannels; ++i) {
       bias[i] = args.epilogue.bias.base == kNullBase ? 0.0f : load_weight1(task.address(args.epilogue.bias) + padded + i);
       scale[i] = load_weight1(task.address(args.scale) + padded + i);
+      if constexpr (Of::kRow) row[i] = load_weight1(task.address(again_of(args).row) + padded + i);
+    }
+    if constexpr (Of::kTable) {
+      if (threadIdx.x < kTableBytes / 4) table_word = bits_of(load_weight1(task.address(again_of(args).table) + threadIdx.x));
     }
     left = args.channels - n;
     channel = static_cast<int>(tile.group) * args.channels + n;
@@ -62,9 +69,11 @@ struct StagedByteResults {
     out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
     low = args.clip.low;
     high = args.clip.high;
-    lows = 0x01010101u * (static_cast<uint32_t>(static_cast<int>(Of::kSums ? low : args.out_low)) & 0xffu);
+    const float first_low = Of::kSums ? low : Of::kTable ? again_of(args).table_low : args.out_low;
+    lows = 0x01010101u * (static_cast<uint32_t>(static_cast<int>(first_low)) & 0xffu);
     work = task.work;
-    plain = args.vector_out == 16 && (!Of::kSums || args.vector_residual >= (sizeof(Added) == 1 ? 16 : 8));
+    constexpr int kOfAccess = sizeof(Value) < 4 ? 8 : 4;
+    plain = args.vector_out >= kOfAccess && (!Of::kSums || args.vector_residual >= 8);
   }
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     if constexpr (!Of::kSums) return;
@@ -78,16 +87,24 @@ struct StagedByteResults {
     }
   }
   RK_INLINE void meanwhile() const {}
-  RK_INLINE void share(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
+  RK_INLINE void share(const Task<Veu>&, const StagedConvArgs& args, const StagedTile&, const Product& product, int round) const {
     char* const sums = work + Product::lane_channel();
-    product.template for_pairs<kRounds>(round, [&](int p, int i, int32_t a, int32_t b) {
-      const uint32_t x = number_bits(a, scale[2 * i], bias[2 * i]), y = number_bits(b, scale[2 * i + 1], bias[2 * i + 1]);
+    if constexpr (Of::kTable) {
+      if (threadIdx.x < kTableBytes / 4) store_shared_word(work, kSumBytes + static_cast<int>(threadIdx.x) * 4, table_word);
+    }
+    product.template for_pairs<kRounds>(round, [&](int p, int i, auto a, auto b) {
+      const uint32_t x = number_bits(args, float_sum(a), 2 * i), y = number_bits(args, float_sum(b), 2 * i + 1);
       *reinterpret_cast<uint16_t*>(sums + p * kPitch + 2 * i) = static_cast<uint16_t>((x & 0xffu) | (y & 0xffu) << 8);
     });
   }
-  // Bits whose lowest byte is that of the rounded number. The bounds are whole, so it does not matter that they come first.
-  RK_INLINE uint32_t number_bits(int32_t sum, float times, float plus) const {
-    return bits_of(fminf(fmaxf(fmaf(static_cast<float>(sum), times, plus), low), high) + kByteMiddle);
+  // Bits whose lowest byte is that of the rounded number, of the lane's channel `i`. The bounds are whole, so it does not matter that they
+  // come first.
+  RK_INLINE uint32_t number_bits(const StagedConvArgs& args, float sum, int i) const {
+    float middle = fminf(fmaxf(fmaf(sum, scale[i], bias[i]), low), high) + kByteMiddle;
+    if constexpr (Of::kRow)
+      middle =
+          fminf(fmaxf(fmaf(middle - kByteMiddle, again_of(args).scale, row[i]), again_of(args).low), again_of(args).high) + kByteMiddle;
+    return bits_of(middle);
   }
   // to[i]: how far behind the residual of the tile's first pixel that of output i of a round lies, or -1; as staged_offsets.
   template <int OUTPUTS>
@@ -104,7 +121,16 @@ struct StagedByteResults {
   }
   RK_INLINE Sixteen made(const char* sums, int p) const {
     const float4 v = load_shared4(sums, p * kPitch + column());
-    return {less_bytes(bits_of(v.x), lows), less_bytes(bits_of(v.y), lows), less_bytes(bits_of(v.z), lows), less_bytes(bits_of(v.w), lows)};
+    return {four_of(bits_of(v.x)), four_of(bits_of(v.y)), four_of(bits_of(v.z)), four_of(bits_of(v.w))};
+  }
+  // Of four bytes in shared memory.
+  RK_INLINE uint32_t four_of(uint32_t four) const {
+    const uint32_t v = less_bytes(four, lows);
+    if constexpr (!Of::kTable) return v;
+    uint32_t found = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) found |= load_shared_byte(work, kSumBytes + static_cast<int>(v >> 8 * i & 0xffu)) << 8 * i;
+    return found;
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     if (!plain) return finish_any(task, args, tile, sums, round);
@@ -114,8 +140,7 @@ struct StagedByteResults {
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) {
         if (to[i] < 0 || pixel(i) >= kRoundPixels) continue;
-        const Sixteen v = made(sums, pixel(i));
-        store_sixteen(out + to[i], v);
+        store_sixteen(args, out + to[i], made(sums, pixel(i)));
       }
     } else {
       int from[kOutputs];
@@ -124,7 +149,7 @@ struct StagedByteResults {
       Residual16 r[kOutputs];
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) {
-        if (to[i] >= 0 && pixel(i) < kRoundPixels) r[i].load(residual + from[i]);
+        if (to[i] >= 0 && pixel(i) < kRoundPixels) r[i].load(residual + from[i], args.vector_residual, left);
       }
       const ScaledBytes scaled(args);
 #pragma unroll
@@ -134,7 +159,7 @@ struct StagedByteResults {
         Sixteen y;
 #pragma unroll
         for (int q = 0; q < 4; ++q) y.word[q] = scaled.sum_of(floats_of_bytes<Unsigned8>(v.word[q]), r[i].four(q));
-        store_sixteen(out + to[i], y);
+        store_sixteen(args, out + to[i], y);
       }
     }
   }
@@ -143,9 +168,19 @@ struct StagedByteResults {
   // 16 values of the residual as they are in memory.
   struct Residual16 {
     uint4 words[sizeof(Added)] = {};
-    RK_INLINE void load(const Added* p) {
+    // `vector`: values of an aligned access; `left`: of which so many exist.
+    RK_INLINE void load(const Added* p, int vector, int left) {
+      if constexpr (sizeof(Added) == 1) {
+        if (vector < 16) {
+          const uint2 first = load_pairs2(p), second = left > 8 ? load_pairs2(p + 8) : uint2{0, 0};
+          words[0] = {first.x, first.y, second.x, second.y};
+          return;
+        }
+      }
 #pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(Added)); ++i) words[i] = load_pairs4(reinterpret_cast<const uint4*>(p) + i);
+      for (int i = 0; i < static_cast<int>(sizeof(Added)); ++i) {
+        if (i == 0 || left > 8) words[i] = load_pairs4(reinterpret_cast<const uint4*>(p) + i);
+      }
     }
     RK_INLINE float4 four(int q) const {
       if constexpr (sizeof(Added) == 1) {
@@ -176,10 +211,29 @@ struct StagedByteResults {
       return less_bytes(bytes_of(float4{one(y.x, r.x), one(y.y, r.y), one(y.z, r.z), one(y.w, r.w)}), out_lows);
     }
   };
-  RK_INLINE static void store_sixteen(Value* to, const Sixteen& v) {
-    *as_global(reinterpret_cast<uint4*>(to)) = uint4{v.word[0], v.word[1], v.word[2], v.word[3]};
+  // In another type than bytes the numbers are bytes' from out_low on.
+  RK_INLINE static float4 numbers_of(uint32_t four, float out_low) {
+    if constexpr (sizeof(Value) == 1) return floats_of_bytes<Value>(four);
+    const float4 v = floats_of_bytes<Unsigned8>(four);
+    return {v.x + out_low, v.y + out_low, v.z + out_low, v.w + out_low};
   }
-  // Channels that are no aligned 16.
+  // Sixteen channels, or those of them that exist, in whole accesses.
+  RK_INLINE void store_sixteen(const StagedConvArgs& args, Value* to, const Sixteen& v) const {
+    if constexpr (sizeof(Value) == 1) {
+      if (args.vector_out == 16) {
+        *as_global(reinterpret_cast<uint4*>(to)) = uint4{v.word[0], v.word[1], v.word[2], v.word[3]};
+        return;
+      }
+      *as_global(reinterpret_cast<uint2*>(to)) = uint2{v.word[0], v.word[1]};
+      if (left > 8) *as_global(reinterpret_cast<uint2*>(to + 8)) = uint2{v.word[2], v.word[3]};
+    } else {
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        if (q * 4 < left) store4(to + q * 4, numbers_of(v.word[q], args.out_low));
+      }
+    }
+  }
+  // Channels that are no aligned 8.
   RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     const Added* const from = Of::kSums ? staged_residual<Added>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
@@ -191,21 +245,22 @@ struct StagedByteResults {
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
 #pragma unroll 1
       for (int q = 0; q < 4 && q * 4 < left; ++q) {
-        uint32_t v = less_bytes(load_shared_word(sums, (p - round * kRoundPixels) * kPitch + column() + q * 4), lows);
+        uint32_t v = four_of(load_shared_word(sums, (p - round * kRoundPixels) * kPitch + column() + q * 4));
         if constexpr (Of::kSums) {
           const float4 r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w + q * 4 * residual_strides.channel),
                                           residual_strides.channel, args.vector_residual != 0, left - q * 4);
           v = scaled.sum_of(floats_of_bytes<Unsigned8>(v), r);
         }
         store_channels4(out + (h * strides.h + w * strides.w + q * 4 * strides.channel), strides.channel, args.vector_out != 0,
-                        left - q * 4, floats_of_bytes<Value>(v));
+                        left - q * 4, numbers_of(v, args.out_low));
       }
     }
   }
 };
 
 template <class Product>
-concept MakesBytes = sizeof(typename Product::Of::Out) == 1 && Product::Of::kRounds&& Product::kWarpsK == 1;
+concept MakesBytes =
+    (sizeof(typename Product::Of::Out) == 1 || Product::Of::kRow || Product::Of::kTable) && Product::Of::kRounds&& Product::kWarpsK == 1;
 template <class Veu, MakesBytes Product>
 struct ResultsOf<Veu, Product> {
   using Type = StagedByteResults<Veu, Product>;

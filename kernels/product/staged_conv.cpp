@@ -19,6 +19,7 @@
 #include "kernels/product/staged_conv_pack.h"
 #include "kernels/product/staged_conv_tiles.h"
 #include "kernels/tile/product_phases.h"
+#include "kernels/tile/requantised.h"
 
 namespace tamp::kernels {
 namespace {
@@ -132,6 +133,21 @@ void add_lows(const Graph& graph, const Product& p, bool whole, std::vector<Arg>
   if (residual != 0) args.push_back({"residual_low", float_arg(static_cast<float>(residual))});
 }
 
+// Makes the phase one whose results become other whole numbers.
+void add_again(const Graph& graph, const Requantised& again, const Product& p, const Config& c, Phase& phase) {
+  const bool lies_in_bytes = is_whole_byte(graph.tensor(p.out).dtype);
+  if (!lies_in_bytes) phase.args.push_back({"out_low", float_arg(static_cast<float>(again.results.low))});
+  const int64_t row = ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c);
+  phase.args_type = "rk::AgainConvArgs";
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
+                {"again", struct_arg({{"row", again.row.valid() ? ArgValue{PackedArg{row}} : null_arg()},
+                                      {"table", again.table.valid() ? ArgValue{PackedArg{row + row_bytes(p, c)}} : null_arg()},
+                                      {"scale", float_arg(again.scale)},
+                                      {"low", float_arg(again.low)},
+                                      {"high", float_arg(again.high)},
+                                      {"table_low", float_arg(static_cast<float>(again.table_low))}})}};
+}
+
 // Whether whole numbers in bytes are read, made or added.
 bool has_bytes(const Graph& graph, const Product& p) {
   const auto is_byte = [&](TensorId id) { return id.valid() && is_whole_byte(graph.tensor(id).dtype); };
@@ -151,10 +167,9 @@ std::string math_of(const Graph& graph, const Product& p, const Config& c, DType
   if (adds_narrow(graph, p) && c.whole == 0) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
   const DType added =
       p.residual.valid() && is_small(graph.tensor(p.residual).dtype) && is_small(out) ? graph.tensor(p.residual).dtype : out;
-  const char* const whole = c.whole == 0                ? "rk::kNotWhole"
-                            : !rounds(c)                ? "rk::kWholeOperands"
-                            : c.whole == rk::kWholeSums ? "rk::kWholeSums"
-                                                        : "rk::kWholeResults";
+  constexpr std::array kNames = {"rk::kNotWhole", "rk::kWholeOperands", "rk::kWholeResults", "rk::kWholeSums",
+                                 "rk::kWholeRow", "rk::kWholeTable",    "rk::kWholeRowTable"};
+  const char* const whole = c.whole != 0 && !rounds(c) ? "rk::kWholeOperands" : kNames.at(static_cast<size_t>(c.whole));
   if (c.whole != 0 || has_bytes(graph, p)) return fmt::format("rk::Narrow<{}, {}, {}, {}>", in, value_type(out), value_type(added), whole);
   if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
@@ -200,7 +215,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
   const int64_t groups = groups_of(p, c).count;
-  const bool bytes = has_bytes(request.graph, p);
+  const std::optional<Requantised> again = requantised_of(request.graph, request.rop);
+  const bool bytes = has_bytes(request.graph, p) || again;
   Phase phase =
       body_phase(bytes ? "kernels/product/staged_bytes.cuh" : "kernels/product/staged_conv.cuh", "rk::staged_conv", "rk::StagedConvArgs");
   const std::string math = math_of(request.graph, p, c, whole ? request.graph.tensor(p.out).dtype : DType::f32);
@@ -210,10 +226,11 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_M", std::to_string(s.warps_m)},
                          {"WARPS_N", std::to_string(s.warps_n)}};
   if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
-  phase.args = product_args(request.graph, plain_product(request.rop), p, c, is_wide(request.vdevice, p, c));
+  phase.args = product_args(request.graph, plain_product(request.graph, request.rop), p, c, is_wide(request.vdevice, p, c));
   if (bytes) add_lows(request.graph, p, whole, phase.args);
+  if (again) add_again(request.graph, *again, p, c, phase);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
-  phase.work_bytes = s.sum_bytes();
+  phase.work_bytes = c.whole >= rk::kWholeRow ? s.byte_bytes() + rk::kTableBytes : s.sum_bytes();
   phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
   phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
@@ -263,6 +280,7 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
                                  : "",
                   c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "",
                   keeps_rounded(request.rop) ? ", rounded"
+                  : c.whole >= rk::kWholeRow ? ", whole again"
                   : c.whole != 0             ? ", whole"
                                              : "");
   RKernel rkernel = one_phase(name, to_config(c), product_phase(request, p, c));
@@ -297,10 +315,13 @@ Precision precision_of(const Request& request, const Product& p) {
 int64_t whole_of(const Request& request, const Product& p, Precision precision) {
   const bool halves = precision == Precision::fp16 && p.narrow_in && request.graph.tensor(p.in).dtype == DType::f16;
   if (!p.byte_in && !(halves && holds_whole_numbers(request.graph, p.in))) return rk::kNotWhole;
-  const Epilogue& epilogue = request.rop.epilogue;
+  const Epilogue epilogue = plain_product(request.graph, request.rop).epilogue;
   if (epilogue.activation != Activation::rounded) return rk::kWholeOperands;
   if (epilogue.sum) return epilogue.sum->rounds && p.residual.valid() && p.narrow_out ? rk::kWholeSums : rk::kWholeOperands;
-  return p.residual.valid() ? rk::kWholeOperands : rk::kWholeResults;
+  if (p.residual.valid()) return rk::kWholeOperands;
+  const std::optional<Requantised> again = requantised_of(request.graph, request.rop);
+  if (!again) return rk::kWholeResults;
+  return !again->table.valid() ? rk::kWholeRow : again->row.valid() ? rk::kWholeRowTable : rk::kWholeTable;
 }
 
 // Whether no pixel that a product wants lies outside its input.
@@ -314,12 +335,17 @@ bool stays_inside(const Product& p) {
 // Bytes: the weights are whole multiples of steps, at most 128 of them; and what lies outside the input is a byte of 0, which must be the
 // number 0. Results are rounded, so that bytes hold them.
 bool takes_bytes(const Request& request, const Product& p) {
-  const Epilogue& epilogue = request.rop.epilogue;
+  const Epilogue epilogue = plain_product(request.graph, request.rop).epilogue;
   const bool rounds = epilogue.sum ? epilogue.sum->rounds : epilogue.activation == Activation::rounded;
   if (is_whole_byte(request.graph.tensor(p.out).dtype) && !(rounds && p.narrow_in)) return false;
   if (p.residual.valid() && is_whole_byte(request.graph.tensor(p.residual).dtype) && !(p.narrow_in && p.narrow_out)) return false;
   if (!p.byte_in) return true;
   return (p.in_low == 0 || stays_inside(p)) && has_byte_scales(request.graph, p);
+}
+
+// Whether the warpgroups of a wgmma body share k. Then no thread has whole sums.
+bool shares_k(const Shape& s) {
+  return s.channels() == 64 && !rk::groups_share_pixels(static_cast<int>(s.channels()), static_cast<int>(s.pixels()));
 }
 
 constexpr int64_t kMostTilesToAdd = 3;
@@ -328,7 +354,7 @@ constexpr int64_t kMostTilesToAdd = 3;
 // matters more than elsewhere: with a second phase in any case, one more share costs little. So there are also those numbers with which the
 // rTasks just fit the vEUs, once or twice. Example: 24 tiles on 132 vEUs in 2, 4, 5, 8, 11 and 16 shares.
 std::vector<int64_t> splits_of(const ShapedVDevice& vdevice, const Product& p, const Config& c) {
-  if (c.sums != 0 || c.parts != 0 || c.moments != 0) return {1};
+  if (c.sums != 0 || c.parts != 0 || c.moments != 0 || c.whole >= rk::kWholeRow) return {1};
   std::vector<int64_t> splits;
   for (int64_t s = c.normalized != 0 ? 2 : 1; s <= (c.normalized != 0 ? kMostNormalizedSplits : 32); s *= 2) splits.push_back(s);
   if (c.normalized == 0) return splits;
@@ -369,7 +395,7 @@ void append_cluster(const Request& request, const Product& p, Config c, std::vec
   const ShapedVDevice& vdevice = request.vdevice;
   if (c.whole != 0 || has_bytes(request.graph, p) || !may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
-  const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
+  const rk::ResultsWay way = way_of(request.graph, plain_product(request.graph, request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;
   const int64_t boxes = all_boxes(p, c);
   c.boxes_per_split = ceil_div(boxes, int64_t{rk::kClusterMembers});
@@ -418,8 +444,10 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   const bool is_plain = !sums && !moments && !normalized && !adds_narrow(request.graph, *p), bytes = has_bytes(request.graph, *p);
   if (bytes && !(is_plain && takes_bytes(request, *p))) return {};
-  const int64_t whole = is_plain ? whole_of(request, *p, precision) : rk::kNotWhole;
+  const int64_t whole = is_plain ? whole_of(request, *p, precision) : int64_t{rk::kNotWhole};
   if (request.rop.epilogue.sum && whole != rk::kWholeSums) return {};
+  const bool again = requantised_of(request.graph, request.rop).has_value();
+  if (again && whole < rk::kWholeRow) return {};
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];
@@ -436,7 +464,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
     const bool deep_type = p->narrow_in || (precision == Precision::tf32 && s.only_deep() && s.pixels() % 64 == 0 && s.pixels() > 64);
     const bool may_deep = !sums && deep_type && vdevice.wide_products && s.is_deep();
-    if (may_deep) {
+    if (may_deep && !(again && shares_k(s))) {
       c.deep = 1;
       append_shape(request, *p, c, rkernels);
       if (const std::optional<Product> pairs = by_pairs(*p); pairs && boxes_can_be_cut(request.graph, *pairs)) {
@@ -446,7 +474,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
       }
     }
     // Without wgmma as well, but only with several taps: there a tile whose pixels lie 8 by 8 may cost more to copy.
-    if ((may_deep && p->taps() == 1) || s.only_deep()) continue;
+    if ((may_deep && p->taps() == 1) || s.only_deep() || (again && s.warps_k() > 1)) continue;
     c.deep = 0;
     append_shape(request, *p, c, rkernels);
   }
@@ -570,7 +598,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const ShapedVDevice& d = request.vdevice;
   ROperator rop = request.rop;
   const Graph alone = placed_alone(request.graph, rop);
-  const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, plain_product(rop), d, request.precision});
+  const double us = least_us({alone, rop, d, request.precision}),
+               without_us = least_us({alone, plain_product(alone, rop), d, request.precision});
   if (std::isinf(us) || !(us <= without_us + d.cost("staged_conv.sums_most_us"))) return std::nullopt;
   return Estimate{us};
 }

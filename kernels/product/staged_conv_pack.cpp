@@ -11,21 +11,23 @@
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/product/staged_conv_moments.h"
 #include "kernels/tile/product_phases.h"
+#include "kernels/tile/requantised.h"
 
 namespace tamp::kernels::staged {
 const TileSums* sums_of(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
   return steps && steps->count() == 2 && steps->as<Conv>(0) && steps->feeds(0, 1) ? steps->as<TileSums>(1) : nullptr;
 }
-ROperator plain_product(const ROperator& rop) {
+ROperator plain_product(const Graph& graph, const ROperator& rop) {
+  if (std::optional<Requantised> again = requantised_of(graph, rop)) return std::move(again->product);
   if (const std::optional<MomentSteps> steps = moment_steps(rop)) return steps->product;
   return sums_of(rop) ? FusedView::of(rop)->alone(0) : rop;
 }
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
   if (normalized_product_steps(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
-  if (!sums_of(rop)) return product_of(graph, plain_product(rop), moment_steps(rop) ? Activations::mixed : Activations::bytes);
-  std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
+  if (!sums_of(rop)) return product_of(graph, plain_product(graph, rop), moment_steps(rop) ? Activations::mixed : Activations::bytes);
+  std::optional<Product> p = product_of(graph, plain_product(graph, rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
   return p;
 }
@@ -159,6 +161,10 @@ int64_t bias_bytes(const Product& p, const Config& c) {
   return has_bias(p) && !c.has_second_phase() ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
 }
 
+int64_t row_bytes(const Product& p, const Config& c) {
+  return rk::has_row(static_cast<int>(c.whole)) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
+}
+
 namespace {
 
 // Of each output channel, as rounded to 16 bits.
@@ -173,6 +179,26 @@ std::vector<float> column_sums(const float* data, const Product& p, const Config
     sums.push_back(static_cast<float>(sum));
   }
   return sums;
+}
+
+// The row, and the table as results lie in memory.
+void append_again(const Graph& graph, const Requantised& again, const Product& p, const auto& padded, Bytes& bytes) {
+  const auto append = [&](const void* from, size_t count) {
+    bytes.resize(bytes.size() + count);
+    std::memcpy(bytes.data() + bytes.size() - count, from, count);
+  };
+  if (again.row.valid()) {
+    const float* const first = f32_data(graph.tensor(again.row));
+    const std::vector<float> row = padded(std::vector<float>(first, first + p.groups * p.channels));
+    append(row.data(), row.size() * 4);
+  }
+  if (!again.table.valid()) return;
+  const Tensor& table = graph.tensor(again.table);
+  const int64_t low = is_whole_byte(graph.tensor(p.out).dtype) ? low_of(graph, p.out) : again.results.low;
+  std::array<uint8_t, rk::kTableBytes> numbers{};
+  for (int64_t i = 0; i < element_count(table.shape); ++i)
+    numbers.at(static_cast<size_t>(i)) = static_cast<uint8_t>(static_cast<int64_t>(f32_data(table)[i]) - low);
+  append(numbers.data(), numbers.size());
 }
 
 }  // namespace
@@ -206,6 +232,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   scales = padded(std::move(scales));
   if (has_scales(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
+  if (const std::optional<Requantised> again = requantised_of(graph, rop)) append_again(graph, *again, p, padded, bytes);
   return bytes;
 }
 

@@ -230,8 +230,10 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   boxes.value_bytes = kBoxChannels * 4 / channels_of_box(p);
   boxes.extents = g.extents;
   boxes.strides = g.strides;
+  const int64_t cell = p.byte_in ? 16 : 8;
   for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 8) * 8;  // never used; the copy engine wants a valid stride
+    if (boxes.extents[d] == 1)
+      boxes.strides[d] = ceil_div(boxes.extents[0], cell) * cell;  // never used; the copy engine wants a valid stride
   }
   boxes.box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
   boxes.box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);

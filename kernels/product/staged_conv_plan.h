@@ -32,8 +32,12 @@ struct Shape {
     const int m = static_cast<int>(channels()), n = static_cast<int>(pixels());
     const int pad = is_deep() ? rk::kWideSumPad : rk::kSumPad;
     const int64_t rounds = rk::staged_rounds(m, n), bytes = n / rounds * (m + pad) * 4 * warps_k();
-    const int64_t of_bytes = n / rk::byte_rounds(m, n) * rk::byte_pitch(m);
-    return rounds == 1 ? bytes : std::max<int64_t>({bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m), of_bytes});
+    return rounds == 1 ? bytes : std::max<int64_t>({bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m), byte_bytes()});
+  }
+  // Those that become bytes (StagedByteResults).
+  int64_t byte_bytes() const {
+    const int m = static_cast<int>(channels()), n = static_cast<int>(pixels());
+    return n / rk::byte_rounds(m, n) * rk::byte_pitch(m);
   }
   bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }
   bool is_deep() const { return mt == 2 && nt >= 3 && warps_m >= 2 && warps_n >= 2; }  // 64 channels or more by 64 pixels or more

@@ -51,7 +51,12 @@ RK_NUMBER Int dealt_channel(Int tiles, Int tile, Int row) {
 }
 
 // Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
-// are rounded to whole numbers, too. kWholeSums: the same, and then scaled, added to a residual and rounded once more (SumArgs).
-enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums };  // in tables
+// are rounded to whole numbers, too. Then they may be rounded once more: scaled and added to a residual (kWholeSums, SumArgs), or scaled
+// and added to a row (kWholeRow, AgainArgs); and be numbers of a table (kWholeTable; kWholeRowTable: both).
+enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums, kWholeRow, kWholeTable, kWholeRowTable };  // in tables
+// Whether results are rounded by a row, and found in a table.
+constexpr bool has_row(int whole) { return whole == kWholeRow || whole == kWholeRowTable; }
+constexpr bool has_table(int whole) { return whole == kWholeTable || whole == kWholeRowTable; }
+inline constexpr int kTableNumbers = 256, kTableBytes = kTableNumbers;
 
 }  // namespace rk

@@ -28,6 +28,8 @@ struct StagedMath {
   static constexpr bool kScales = false;  // the sums
   static constexpr bool kRounds = false;  // the results, to whole numbers
   static constexpr bool kSums = false;    // and once more, with a residual
+  static constexpr bool kRow = false;     // or with a row
+  static constexpr bool kTable = false;   // and taken from a table
   static constexpr bool kRows = false;    // weights lie by rows
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
@@ -61,7 +63,7 @@ struct StagedMath<Tf32> {
   static constexpr StagedUnits kOf = kStagedTf32;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = true;
-  static constexpr bool kRounds = false, kSums = false;
+  static constexpr bool kRounds = false, kSums = false, kRow = false, kTable = false;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
     const float2 low = floats_of_halves(words[0]), high = floats_of_halves(words[1]);
     a[0] = bits_of(low.x), a[1] = bits_of(low.y), a[2] = bits_of(high.x), a[3] = bits_of(high.y);
@@ -107,7 +109,7 @@ struct StagedMath<Narrow<In, Out_, Added_, WHOLE>> : NarrowProducts<In> {
   static constexpr StagedUnits kOf = kStagedNarrow;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = WHOLE != kNotWhole;
-  static constexpr bool kRounds = WHOLE >= kWholeResults, kSums = WHOLE == kWholeSums;
+  static constexpr bool kRounds = WHOLE >= kWholeResults, kSums = WHOLE == kWholeSums, kRow = has_row(WHOLE), kTable = has_table(WHOLE);
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = words[i];

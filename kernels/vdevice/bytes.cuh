@@ -57,6 +57,15 @@ struct Raw4<Signed8> : RawBytes4<Signed8> {};
 template <>
 struct Raw4<Unsigned8> : RawBytes4<Unsigned8> {};
 
+RK_INLINE uint32_t load_shared_byte(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return static_cast<const uint8_t*>(base)[offset];
+#endif
+}
 RK_INLINE uint32_t load_bytes4(const void* p) {
 #if defined(__CUDA_ARCH__)
   return __ldcg(static_cast<const uint32_t*>(p));
