@@ -1,14 +1,30 @@
 // Host side of depthwise.cuh and depthwise_strips.cuh.
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
+#include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/family.h"
 #include "kernels/tile/depthwise_item.h"
+#include "kernels/tile/numbers.cuh"
 #include "kernels/tile/product_phases.h"
+#include "kernels/tile/requantised.h"
 #include "kernels/window.h"
 
 namespace tamp::kernels {
 namespace {
+
+// The convolution, and what becomes of its results where they are rounded: numbers of a table, or themselves.
+struct Depthwise {
+  ROperator conv;
+  TensorId table;  // none: there is no table
+  int64_t table_low = 0;
+};
+Depthwise depthwise_of(const Graph& graph, const ROperator& rop) {
+  const std::optional<Requantised> again = requantised_of(graph, rop);
+  return again ? Depthwise{again->product, again->table, again->table_low} : Depthwise{rop, TensorId()};
+}
 
 // Whether the body for square filters takes the window: 3, 5 or 7 taps, stride 1 or 2.
 bool is_square(const Window& w) {
@@ -90,8 +106,45 @@ int64_t per_rtask_of(const Window& window, const ShapedVDevice& d, DepthwiseItem
   return window.channel_groups > 1 ? ceil_div(wanted, vectors) * vectors : wanted;
 }
 
+// The packed data: weights, what is 0 in bytes that begin at another number, the bias with what these bytes bring to each sum, the table.
+struct Packed {
+  int64_t no_input, bias, table;  // where they begin
+};
+Packed packed_of(const Window& w) {
+  const int64_t weights = pitch_of(w.channels) * w.kernel[0] * w.kernel[1] * 4, no_input = 16;
+  return {weights, weights + no_input, weights + no_input + pitch_of(w.channels) * 4};
+}
+
+// The byte that is 0 in `id`, four times.
+uint32_t no_input_of(const Graph& graph, TensorId id) { return 0x01010101U * (static_cast<uint32_t>(-low_of(graph, id)) & 0xFFU); }
+
+ArgValue bias_arg(const Graph& graph, const ROperator& rop, const Window& w) {
+  return low_of(graph, w.in) != 0 ? ArgValue{PackedArg{packed_of(w).bias}} : tensor_arg(rop.epilogue.bias);
+}
+
+// Arguments that a phase of Window `w` has besides: behind all others.
+void add_byte_args(const Graph& graph, const Depthwise& of, const Window& w, bool in_strips, Phase& phase) {
+  if (of.table.valid()) {
+    phase.args.push_back({"table", ArgValue{PackedArg{packed_of(w).table}}});
+    phase.args.push_back({"table_low", float_arg(static_cast<float>(of.table_low))});
+  }
+  if (low_of(graph, w.in) == 0) return;
+  phase.args.push_back(
+      {"no_input", in_strips ? arg(static_cast<int64_t>(no_input_of(graph, w.in))) : ArgValue{PackedArg{packed_of(w).no_input}}});
+}
+
+// Types that are not the default, and kTable.
+void add_types(Phase& phase, DType in, DType stored, bool rounds, bool has_table) {
+  add_value_types(phase, in, stored);
+  if (is_whole_byte(in) || is_whole_byte(stored)) phase.header.replace(phase.header.size() - 4, 4, "_bytes.cuh");
+  if (!rounds && !has_table) return;
+  if (in == DType::f32 && stored == DType::f32) phase.template_args.emplace_back("In", "float");
+  if (stored == DType::f32) phase.template_args.emplace_back("Out", "float");
+}
+
 RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
-  const ROperator& rop = request.rop;
+  const Depthwise of = depthwise_of(request.graph, request.rop);
+  const ROperator& rop = of.conv;
   const Window window = window_with(request.graph, rop, item.pixels);
   const int64_t per_rtask = per_rtask_of(window, request.vdevice, item, rtasks);
   const bool square = is_square(window);
@@ -105,16 +158,19 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
                                                            {"kParts", std::to_string(item.parts)}});
   }
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
-  add_value_types(phase, in, stored);
-  if (is_whole_byte(in) || is_whole_byte(stored)) phase.header = "kernels/depthwise/depthwise_bytes.cuh";
-  phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
-                {"window", window_arg(window, per_rtask)},
-                {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
-                {"clip", clip_arg(rop.epilogue, rop.epilogue.residual_after_activation)},
-                {"weights", ArgValue{PackedArg{0}}},
-                {"channels", arg(window.channels)},
-                {"pitch", arg(pitch_of(window.channels))},
-                {"groups", divisor_arg(window.channel_groups)}};
+  add_types(phase, in, stored, /*rounds=*/false, of.table.valid());
+  if (of.table.valid()) phase.template_args.emplace_back("kTable", "true");
+  phase.args = {
+      {"zeros", array_arg({0, 0, 0, 0})},
+      {"window", window_arg(window, per_rtask)},
+      {"epilogue", epilogue_arg(rop.epilogue, bias_arg(request.graph, rop, window), tensor_arg(window.residual),
+                                {window.residual_strides.begin(), window.residual_strides.end()}, rop.epilogue.residual_after_activation)},
+      {"clip", clip_arg(rop.epilogue, rop.epilogue.residual_after_activation)},
+      {"weights", ArgValue{PackedArg{0}}},
+      {"channels", arg(window.channels)},
+      {"pitch", arg(pitch_of(window.channels))},
+      {"groups", divisor_arg(window.channel_groups)}};
+  add_byte_args(request.graph, of, window, /*in_strips=*/false, phase);
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost = cost_of(request, window, item, items, per_rtask);
@@ -179,12 +235,13 @@ double strips_us(const Window& w, const ShapedVDevice& d, Strips strips, int64_t
 // The number of rows with which a rTask takes least time. Fewer rows than these would be read again by too many strips.
 int64_t best_rows(const Request& request, Strips strips) {
   const ShapedVDevice& d = request.vdevice;
-  const Window whole = strip_window(request.graph, request.rop, strips.pixels, 1);
+  const ROperator rop = depthwise_of(request.graph, request.rop).conv;
+  const Window whole = strip_window(request.graph, rop, strips.pixels, 1);
   int64_t best = whole.out_height;
   double best_us = 0;
   for (int64_t count = 1; count <= ceil_div(whole.out_height, 4); ++count) {
     strips.rows = ceil_div(whole.out_height, count);
-    const Window window = strip_window(request.graph, request.rop, strips.pixels, strips.rows);
+    const Window window = strip_window(request.graph, rop, strips.pixels, strips.rows);
     const double us = strips_us(window, d, strips, ceil_div(window.items(), d.veus()));
     if (count > 1 && us >= best_us) continue;
     best = strips.rows;
@@ -212,36 +269,33 @@ Cost strips_cost(const Request& request, const Window& window, Strips strips, in
 }
 
 RKernel strips_rkernel(const Request& request, Strips strips) {
-  const ROperator& rop = request.rop;
+  const Depthwise of = depthwise_of(request.graph, request.rop);
+  const ROperator& rop = of.conv;
   const Window window = strip_window(request.graph, rop, strips.pixels, strips.rows);
   const int64_t per_rtask = ceil_div(window.items(), request.vdevice.veus());
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
-  const TensorId bias = rop.epilogue.bias;
   Phase phase = early_phase("kernels/depthwise/depthwise_strips.cuh", "rk::depthwise_strips", "rk::DepthwiseStripsArgs");
   phase.template_args = {{"kTaps", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(strips.pixels)},
                          {"kStages", std::to_string(strips.stages)}};
-  add_value_types(phase, in, stored);
-  if (is_whole_byte(in) || is_whole_byte(stored)) phase.header = "kernels/depthwise/depthwise_strips_bytes.cuh";
   Epilogue epilogue = rop.epilogue;
-  if (epilogue.activation == Activation::rounded) {
-    if (in == DType::f32 && stored == DType::f32) {
-      phase.template_args.emplace_back("In", "float");
-      phase.template_args.emplace_back("Out", "float");
-    }
-    if (in != DType::f32 && stored == DType::f32) phase.template_args.emplace_back("Out", "float");
+  const bool rounds = epilogue.activation == Activation::rounded;
+  add_types(phase, in, stored, rounds, of.table.valid());
+  if (rounds) {
     phase.template_args.emplace_back("kRounds", "true");
     epilogue.activation = Activation::clip;
   }
+  if (of.table.valid()) phase.template_args.emplace_back("kTable", "true");
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"clip", clip_arg(epilogue, false)},
-                {"bias", tensor_arg(bias)},
+                {"bias", bias_arg(request.graph, rop, window)},
                 {"weights", ArgValue{PackedArg{0}}},
                 {"pitch", arg(pitch_of(window.channels))},
                 {"out_height", arg(window.out_height)},
                 {"strip", arg(strips.rows)},
                 {"groups", divisor_arg(window.channel_groups)}};
+  add_byte_args(request.graph, of, window, /*in_strips=*/true, phase);
   phase.rtasks = ceil_div(window.items(), per_rtask);
   phase.work_bytes = strips.stages * strip_row_bytes(request, window, strips.pixels);
   phase.cost = strips_cost(request, window, strips, per_rtask, phase.rtasks);
@@ -254,10 +308,11 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
 // Strips, where the body for rows makes more than two turns: with fewer, its short code and many threads win.
 void offer_strips(const Request& request, std::vector<RKernel>& out) {
   const ShapedVDevice& d = request.vdevice;
-  if (!takes_strips(request.graph, request.rop, window_of(request.graph, request.rop))) return;
-  if (window_with(request.graph, request.rop, 4).items() <= kFewTurns * d.compute_threads * d.veus()) return;
+  const ROperator rop = depthwise_of(request.graph, request.rop).conv;
+  if (!takes_strips(request.graph, rop, window_of(request.graph, rop))) return;
+  if (window_with(request.graph, rop, 4).items() <= kFewTurns * d.compute_threads * d.veus()) return;
   for (const int64_t pixels : {int64_t{4}, int64_t{5}}) {
-    const Window window = strip_window(request.graph, request.rop, pixels, 1);
+    const Window window = strip_window(request.graph, rop, pixels, 1);
     if (pixels > 4 && (window.stride[1] == 2 || is_narrow(request.graph.tensor(window.in).dtype))) continue;  // registers
     const int64_t stages = std::min<int64_t>(d.work_bytes() / strip_row_bytes(request, window, pixels), 4);
     if (stages == 0) continue;
@@ -269,11 +324,13 @@ void offer_strips(const Request& request, std::vector<RKernel>& out) {
 
 // --- all of the family --------------------------------------------------------------------------------------------------
 
-// The input and the result may each have 16 bits, or be bytes whose 0 is 0 (of a result that is rounded); a residual has the type of the
-// result.
-bool has_plain_values(const Graph& graph, const ROperator& rop) {
+// The input and the result may each have 16 bits, or be bytes. A result that is a byte is rounded, and its 0 is 0, if it is not of a table.
+// A residual has the type of the result.
+bool has_plain_values(const Graph& graph, const ROperator& rop, bool has_table) {
   const TensorId in = rop.inputs[0], out = rop.outputs[0], residual = rop.epilogue.residual;
-  const auto is_value = [&](TensorId id) { return is_plain_values_or_bytes(graph.tensor(id)) && low_of(graph, id) == 0; };
+  const auto is_value = [&](TensorId id) {
+    return is_plain_values_or_bytes(graph.tensor(id)) && (low_of(graph, id) == 0 || id == in || (id == out && has_table));
+  };
   for (const TensorId id : reads_of(rop)) {
     if (id == in || id == residual ? !is_value(id) : !is_plain_f32(graph.tensor(id))) return false;
   }
@@ -282,13 +339,18 @@ bool has_plain_values(const Graph& graph, const ROperator& rop) {
 }
 
 std::vector<RKernel> offers(const Request& request) {
-  const auto& [graph, rop, vdevice, precision] = request;
+  const auto& [graph, whole, vdevice, precision] = request;
+  const Depthwise of = depthwise_of(graph, whole);
+  const ROperator& rop = of.conv;
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
-  if (conv == nullptr || has_prologue(*conv) || !has_plain_values(graph, rop)) return {};
+  if (conv == nullptr || has_prologue(*conv) || !has_plain_values(graph, rop, of.table.valid())) return {};
   const Window window = window_of(graph, rop);
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};
   const int64_t veus = vdevice.veus();
+  const bool plain = !of.table.valid() && low_of(graph, window.in) == 0;
+  if (!plain && !(is_square(window) && has_aligned_pixels(graph, window))) return {};
+  if (const auto again = requantised_of(graph, whole); again && again->row.valid()) return {};
   if (!is_square(window)) return {rkernel_of(request, {1, 1}, veus)};
   std::vector<DepthwiseItem> items = {{1, 1}, {4, 1}};
   if (has_aligned_pixels(graph, window)) items.push_back(window.kernel[0] <= 3 ? DepthwiseItem{4, 4} : DepthwiseItem{7, 8});
@@ -300,7 +362,9 @@ std::vector<RKernel> offers(const Request& request) {
 }
 
 // w[c][0][ky][kx] -> [ky][kx][c], padded.
-Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+Bytes pack(const Graph& graph, const ROperator& whole, const RKernel&, int) {
+  const Depthwise of = depthwise_of(graph, whole);
+  const ROperator& rop = of.conv;
   const Tensor& weights = graph.tensor(rop.inputs[1]);
   const float* const from = f32_data(weights);
   const int64_t channels = weights.shape[0], taps = element_count(weights.shape) / std::max<int64_t>(channels, 1);
@@ -308,10 +372,32 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>(t * pitch_of(channels) + c)] = from[c * taps + t];
   }
-  return packed_bytes(packed);
+  Bytes bytes = packed_bytes(packed);
+  const int64_t low = low_of(graph, rop.inputs[0]);
+  if (low == 0 && !of.table.valid()) return bytes;
+  const Packed at = packed_of(window_of(graph, rop));
+  bytes.resize(static_cast<size_t>(at.table) + (of.table.valid() ? rk::kTableNumbers * 4 : 0));
+  const uint32_t no_input = no_input_of(graph, rop.inputs[0]);
+  for (int64_t i = 0; i < 4; ++i) std::memcpy(bytes.data() + at.no_input + i * 4, &no_input, 4);
+  const TensorId own_bias = rop.epilogue.bias;
+  for (int64_t c = 0; c < channels; ++c) {
+    double sum = own_bias.valid() ? f32_data(graph.tensor(own_bias))[c] : 0;
+    for (int64_t t = 0; t < taps; ++t) sum += static_cast<double>(low) * from[c * taps + t];
+    const auto bias = static_cast<float>(sum);
+    std::memcpy(bytes.data() + at.bias + c * 4, &bias, 4);
+  }
+  if (!of.table.valid()) return bytes;
+  const Tensor& table = graph.tensor(of.table);
+  for (int64_t i = 0; i < element_count(table.shape); ++i) {
+    const float number = f32_data(table)[i] - static_cast<float>(low_of(graph, rop.outputs[0]));
+    std::memcpy(bytes.data() + at.table + i * 4, &number, 4);
+  }
+  return bytes;
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+void accesses(const Graph& graph, const ROperator& whole, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  ROperator rop = depthwise_of(graph, whole).conv;
+  if (low_of(graph, rop.inputs[0]) != 0) rop.epilogue.bias = TensorId();  // it is packed
   const int64_t pixels = rkernel.config_value("pixels"), per_rtask = rkernel.config_value("items_per_rtask");
   const bool strips = rkernel.phases[0].body == "rk::depthwise_strips";
   window_accesses(graph, rop, strips ? strip_window(graph, rop, pixels, rkernel.config_value("strip")) : window_with(graph, rop, pixels),

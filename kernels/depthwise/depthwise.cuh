@@ -20,7 +20,10 @@ struct DepthwiseArgs {  // in tables
   ClipArgs clip;  // the epilogue's activation
   TensorRef weights;
   int32_t channels, pitch;
-  Divisor groups;  // of channels; window.channel_blocks counts the vectors of one group
+  Divisor groups;     // of channels; window.channel_blocks counts the vectors of one group
+  TensorRef table{};  // kTable: results by what was rounded, from table_low on
+  float table_low{};
+  TensorRef no_input{};  // of bytes that begin at another number than 0: 16 of the byte that is 0; else null, and `zeros` are that
 };
 
 // As window_item, but in the order that Window::by_columns asks for.
@@ -50,7 +53,7 @@ RK_INLINE float4 depthwise_bias(const Task<Veu>& task, const DepthwiseArgs& args
 }
 
 // window_store for 4 channels, of which only `left` may exist, and `pixels` pixels from `column` on. `sums` include the bias.
-template <class Out, int kPixels, class Veu>
+template <class Out, bool kTable, int kPixels, class Veu>
 RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, int32_t column, int32_t pixels,
                                float4 (&sums)[kPixels]) {
   const WindowArgs& w = args.window;
@@ -61,7 +64,11 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   if (residual != nullptr) residual += offset_of({item.batch, item.row, column}, s) + channel;
   const auto store = [&] {
     const float4 r = residual != nullptr ? load4(residual) : splat(0.0f);
-    store_left(out, left, lean_finish4(args.clip, args.epilogue, sums[0], r));
+    const float4 v = lean_finish4(args.clip, args.epilogue, sums[0], r);
+    if constexpr (kTable)
+      store_left(out, left, NumberTable{task.address(args.table), args.table_low}.of(v));
+    else
+      store_left(out, left, v);
   };
   if constexpr (kPixels == 1) {
     if (pixels > 0) store();
@@ -78,13 +85,16 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
 }
 
 // Filter kTaps x kTaps, stride kStride along the row, no dilation. kParts threads share an item (depthwise_item.cuh).
-template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In = float, class Out = float>
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In = float, class Out = float, bool kTable = false>
 RK_BODY void depthwise(const Task<Veu>& caller) {
   using Parts = DepthwiseParts<kPixels, kParts>;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
-  const DepthwiseMap map = {w.height, w.width, w.in_strides[2], w.in_strides[3], args.zeros};
+  DepthwiseMap map = {w.height, w.width, w.in_strides[2], w.in_strides[3], args.zeros};
+  if constexpr (sizeof(In) == 1) {
+    if (args.no_input.base != kNullBase) map.zeros = task.address(args.no_input);
+  }
   const int32_t pitch = args.pitch;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
@@ -112,7 +122,7 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
       float4 own[Parts::kOwn];
       Parts::add(acc, own);
       const int32_t own_column = column + Parts::first();
-      depthwise_store<Out>(task, args, item, own_column, exists ? Parts::pixels(w.out_width - own_column) : 0, own);
+      depthwise_store<Out, kTable>(task, args, item, own_column, exists ? Parts::pixels(w.out_width - own_column) : 0, own);
     } else if (exists) {
       window_store<kVector, kPixels, Out>(task, w, args.epilogue, item, acc);
     }
@@ -162,7 +172,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
       for (int b = 0; b < kBatch; ++b) add_product(acc[0], v[b], weight[b]);
     }
     if constexpr (kVector == 4)
-      depthwise_store<Out>(task, args, item, item.column_block, 1, acc);
+      depthwise_store<Out, false>(task, args, item, item.column_block, 1, acc);
     else
       window_store<kVector, 1, Out>(task, w, args.epilogue, item, acc);
   }

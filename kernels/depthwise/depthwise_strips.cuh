@@ -12,7 +12,7 @@
 // two rows: rows 2 r and 2 r + 1 (pad 1) end result r, and row 2 r + 1 begins result r + 1.
 #pragma once
 
-#include "kernels/tile/lean_epilogue.cuh"
+#include "kernels/tile/depthwise_item.cuh"
 #include "kernels/vdevice/pairs.cuh"
 #include "kernels/vdevice/window.cuh"
 
@@ -24,7 +24,10 @@ struct DepthwiseStripsArgs {  // in tables
   TensorRef bias, weights;  // weights: [tap][pitch]
   int32_t pitch;
   int32_t out_height, strip;
-  Divisor groups;  // of channels
+  Divisor groups;     // of channels
+  TensorRef table{};  // kTable: results by what was rounded, from table_low on
+  float table_low{};
+  uint32_t no_input{};  // of bytes that begin at another number than 0: four of the byte that is 0
 };
 
 // The row of kSeen vectors that is fetched next.
@@ -37,11 +40,18 @@ struct StripRows {
   int32_t row_stride, column_stride;
   uint32_t row, rows;  // rows that exist are 0 to rows - 1; others, and columns that `columns` has no bit for, are zeros
   uint32_t columns;
+  uint32_t no_input;  // of bytes: a vector where there is no input
 
   RK_INLINE void fetch(char* to) {
     const uint32_t exist = row < rows ? columns : 0;
 #pragma unroll
-    for (int i = 0; i < kSeen; ++i) cp_async_near<kBytes>(to + i * kThreads * kBytes, from + i * column_stride, (exist >> i & 1u) != 0);
+    for (int i = 0; i < kSeen; ++i) {
+      const bool exists = (exist >> i & 1u) != 0;
+      if (sizeof(In) > 1 || exists || no_input == 0)
+        cp_async_near<kBytes>(to + i * kThreads * kBytes, from + i * column_stride, exists);
+      else
+        store_shared_word(to, i * kThreads * kBytes, no_input);
+    }
     cp_async_commit();
     ++row;
     from += row_stride;
@@ -69,7 +79,8 @@ RK_INLINE void add_strip_row(float4 (&sums)[kPixels], const float4 (&x)[kSeen], 
   }
 }
 
-template <class Veu, int kTaps, int kStride, int kPixels, int kStages, class In = float, class Out = float, bool kRounds = false>
+template <class Veu, int kTaps, int kStride, int kPixels, int kStages, class In = float, class Out = float, bool kRounds = false,
+          bool kTable = false>
 RK_BODY void depthwise_strips(const Task<Veu>& caller) {
   constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
   constexpr int kBegun = (kTaps - 1) / kStride;  // rows of results whose sums have begun, ahead of a step
@@ -80,6 +91,8 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
   const DepthwiseStripsArgs& args = task.template arguments<DepthwiseStripsArgs>();
   const WindowArgs& w = args.window;
   const float low = args.clip.low, high = args.clip.high;
+  NumberTable table{};
+  if constexpr (kTable) table = {task.address(args.table), args.table_low};
   char* const places = task.template work_as<char>() + threadIdx.x * Rows::kBytes;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
@@ -106,6 +119,7 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
     rows.row = static_cast<uint32_t>(first - top);  // wraps around above the image, and so is not below `rows`
     rows.rows = static_cast<uint32_t>(max(bottom - top, 0));
     rows.columns = 0;
+    rows.no_input = args.no_input;
 #pragma unroll
     for (int i = 0; i < kSeen; ++i) rows.columns |= static_cast<uint32_t>(left + i) < static_cast<uint32_t>(w.width) ? 1u << i : 0u;
 #pragma unroll 1
@@ -149,7 +163,9 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
         if (step >= kBegun) {
 #pragma unroll
           for (int p = 0; p < kPixels; ++p) {
-            if (p < pixels) store4(out + p * w.out_strides[3], clamped4<kRounds>(sums[0][p], low, high));
+            float4 v = clamped4<kRounds>(sums[0][p], low, high);
+            if constexpr (kTable) v = table.of(v);
+            if (p < pixels) store4(out + p * w.out_strides[3], v);
           }
         }
         // The sums move up by a row, and those of the last row begin.

@@ -17,6 +17,14 @@ struct DepthwiseMap {
   const void* zeros;  // 16 bytes, to be read where there is no input
 };
 
+// What becomes of four results that are whole numbers: the numbers of a table, which begins with that of `low`.
+struct NumberTable {
+  const float* numbers;
+  float low;
+  RK_INLINE float one(float x) const { return load_weight1(numbers + static_cast<int>(x - low)); }
+  RK_INLINE float4 of(const float4& v) const { return {one(v.x), one(v.y), one(v.z), one(v.w)}; }
+};
+
 // One of the two, without a branch: ?: of structs would choose between two places in memory.
 RK_INLINE float4 chosen(bool first, const float4& a, const float4& b) {
   return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
@@ -81,6 +89,12 @@ RK_INLINE void depthwise_products(const DepthwiseMap& map, const In* in, const W
       // No predicate for each load: a GPU has only seven predicates, and the compiler would wait for the first loads to free them.
       const bool inside = row && static_cast<uint32_t>(left + i) < static_cast<uint32_t>(map.width);
       x[i] = load_channels_near<kVector>(inside ? from : static_cast<const In*>(map.zeros));
+    }
+    if constexpr (sizeof(In) == 1 && kTaps % kParts != 0) {
+      if (!is_tap) {  // `zeros` may be the byte that is the number 0, which as it lies is none
+#pragma unroll
+        for (int i = 0; i < kSeen; ++i) x[i] = splat(0.0f);
+      }
     }
     float4 weight[kTaps];
     const int row_of_filter = (is_tap ? ky : 0) * kTaps;  // no tap: any row will do, x is zero
