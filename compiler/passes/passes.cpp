@@ -28,6 +28,7 @@
 #include "compiler/passes/recognise/step_attention.h"
 #include "compiler/passes/tidy/canonicalise.h"
 #include "compiler/passes/tidy/carry_integers.h"
+#include "compiler/passes/tidy/drop_roundings.h"
 #include "compiler/passes/tidy/fold_batch_norm.h"
 #include "compiler/passes/tidy/fold_constants.h"
 #include "compiler/passes/tidy/fold_scales.h"
@@ -72,6 +73,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"carry_integers", carry_integers},          // before all that looks for floats
       {"round_before_views", round_before_views},  // behind it, which makes the steps that round
       {"scale_products", scale_products},          // behind both
+      {"drop_roundings", drop_roundings},          // behind it, which makes of several factors one
       {"slice_gathers", slice_gathers},            // behind fold_constants, which may make its indices constant
       {"turn_scatters", turn_scatters},            // before the passes that see a cache's readers
       {"fold_batch_norm", fold_batch_norm},        // before canonicalise: it still sees the bias as an operand
