@@ -248,6 +248,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   }
 
   setting.precision = asked ? *asked : shape::own_precision(prepared.source, setting.vdevice);
+  setting.of_bytes = shape::is_of_bytes(prepared.source);
   progress.emplace("runs the passes");
   prepared.graph = run_passes(prepared.source, pipeline_of(setting), dump, prepared.unplaced);
   if (setting.gangs && has_gangs_in_loops(prepared.graph)) {

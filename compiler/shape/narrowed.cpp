@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ir/products.h"
 #include "compiler/passes/place/narrow_activations.h"
 #include "compiler/select/select.h"
@@ -20,7 +21,10 @@ bool may_narrow(const Setting& setting) {
   return setting.narrow_activations && (setting.precision == Precision::fp16 || setting.precision == Precision::bf16);
 }
 
-int64_t cell_of(const Setting& setting) { return may_narrow(setting) ? 8 : 4; }
+int64_t cell_of(const Setting& setting) {
+  if (!may_narrow(setting)) return 4;
+  return setting.of_bytes && setting.precision == Precision::fp16 ? 16 : 8;  // of bytes 16 are the copy engine's 16 bytes
+}
 
 bool has_narrow(const Graph& placed) {
   return std::any_of(placed.buffers.begin(), placed.buffers.end(), [](const Buffer& buffer) { return buffer.narrowed; });
@@ -30,8 +34,13 @@ namespace {
 
 // Whether results are rounded to whole numbers, as those of quantised networks are.
 bool has_roundings(const Graph& graph) {
-  return std::any_of(graph.rops.begin(), graph.rops.end(),
-                     [](const ROperator& rop) { return rop.epilogue.sum || rop.epilogue.activation == Activation::rounded; });
+  bool any = false;
+  for (const ROperator& rop : graph.rops) {
+    for_each_step(graph, rop, [&](const Graph&, const ROperator& step) {
+      any |= step.epilogue.sum.has_value() || step.epilogue.activation == Activation::rounded;
+    });
+  }
+  return any;
 }
 
 }  // namespace

@@ -26,9 +26,6 @@ std::optional<Precision> asked_precision(const std::string& name, const VDevice&
                   did_you_mean(name, {"fp32", "tf32", "fp16", "bf16"}));
 }
 
-namespace {
-
-// Whether most products multiply activations that were quantised to 8 bits: fp16 holds those exactly, and bytes do in its programs.
 bool is_of_bytes(const Graph& model) {
   const auto is_byte = [](const Tensor& tensor) {
     return tensor.role == Role::activation && (tensor.dtype == DType::i8 || tensor.dtype == DType::u8);
@@ -40,8 +37,6 @@ bool is_of_bytes(const Graph& model) {
   const auto products = std::count_if(model.rops.begin(), model.rops.end(), multiplies);
   return bytes > 0 && products > 0 && 2 * bytes >= products;
 }
-
-}  // namespace
 
 // The frontend computes operators that exist in f32 only between casts, so that a third to a half of such a model's results have 16 bits.
 Precision own_precision(const Graph& model, const VDevice& vdevice) {
