@@ -191,11 +191,11 @@ struct RoundedTo {
 
 // An Attention's roundings in a quantised network, where Q, K and V hold whole numbers:
 //   scores  = (scale * Q * K' rounded to `products`) * product_step + bias, rounded to `sums`, * sum_step
-//   weights = softmax(scores) * weight_steps, rounded to `weights`
+//   weights = softmax(scores) * weight_steps, rounded to `weights`; and that * again_step, rounded to `again`, where there is such
 //   Y       = weights * V * result_steps, rounded to `results`
 struct AttentionRounding {
-  RoundedTo products, sums, weights, results;
-  float product_step = 1, sum_step = 1, weight_steps = 1, result_steps = 1;
+  RoundedTo products, sums, weights, results, again;
+  float product_step = 1, sum_step = 1, weight_steps = 1, result_steps = 1, again_step = 1;
   bool operator==(const AttentionRounding&) const = default;
 
   static void fields(auto& rounding, auto&& f) {
@@ -207,6 +207,8 @@ struct AttentionRounding {
     f("weight_steps", rounding.weight_steps, 1.0F);
     f("results_", rounding.results);
     f("result_steps", rounding.result_steps, 1.0F);
+    f("again_", rounding.again);
+    f("again_step", rounding.again_step, 1.0F);
   }
 };
 

@@ -156,6 +156,7 @@ std::vector<Value> evaluate(const Attention& op, const Call& call) {
     for (int64_t n = 0; n < keys; ++n) {
       double weight = weights[static_cast<size_t>(n)] / sum;
       if (op.rounding) weight = to_whole(weight * op.rounding->weight_steps, op.rounding->weights);
+      if (op.rounding && op.rounding->again.rounds()) weight = to_whole(weight * op.rounding->again_step, op.rounding->again);
       const int64_t value = from_v + windows.row(window, n) * columns;
       for (int64_t e = 0; e < columns; ++e) y[static_cast<size_t>(to + e)] += weight * v[value + e];
     }

@@ -400,14 +400,17 @@ void add_bytes(const Graph& graph, const Heads& heads, Phase& phase) {
                    {"out_low", float_arg(static_cast<float>(low_of(graph, heads.tensors[kOut])))}});
 }
 
+int64_t rounds_of(const AttentionRounding& by) {
+  return (by.products.rounds() ? rk::kRoundsProducts : 0) + (by.sums.rounds() ? rk::kRoundsSums : 0) +
+         (by.results.rounds() ? rk::kRoundsResults : 0) + (by.again.rounds() ? rk::kRoundsWeightsAgain : 0);
+}
+
 // Makes the phase, of a body without roundings, one of `body`, which has them.
 void round(const Request& request, const Heads& heads, const std::string& body, Phase& phase) {
   const AttentionRounding& by = *std::get<Attention>(request.rop.attrs).rounding;
   const bool bytes = is_whole_byte(type_of(request.graph, heads, kQ)) || is_whole_byte(type_of(request.graph, heads, kOut));
   set_body(phase, bytes ? "kernels/attention/attention_rounded_bytes.cuh" : "kernels/attention/attention_rounded.cuh", body,
            "rk::RoundedAttentionArgs");
-  const int64_t rounds = (by.products.rounds() ? rk::kRoundsProducts : 0) + (by.sums.rounds() ? rk::kRoundsSums : 0) +
-                         (by.results.rounds() ? rk::kRoundsResults : 0);
   const auto bound = [](const RoundedTo& to, float value) { return float_arg(to.rounds() ? value : 0); };
   phase.args = {{"attention", struct_arg(std::move(phase.args))},
                 {"product_low", bound(by.products, by.products.low)},
@@ -422,8 +425,47 @@ void round(const Request& request, const Heads& heads, const std::string& body, 
                 {"result_steps", float_arg(by.result_steps)},
                 {"result_low", bound(by.results, by.results.low)},
                 {"result_high", bound(by.results, by.results.high)},
-                {"rounds", arg(rounds)}};
+                {"rounds", arg(rounds_of(by))}};
   if (bytes) add_bytes(request.graph, heads, phase);
+  if (!by.again.rounds()) return;
+  add_args(phase,
+           {{"again_step", float_arg(by.again_step)}, {"again_low", float_arg(by.again.low)}, {"again_high", float_arg(by.again.high)}});
+}
+
+// The body whose warps have 16 queries and the scores of all keys each, if there is one for so many and rows lie as it takes them.
+std::optional<RKernel> rounded_rows_rkernel_of(const Request& request, const Heads& heads) {
+  const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
+  const int64_t size = padded_size(heads), keys = ceil_div(heads.keys, int64_t{rk::kRoundedChunk}) * rk::kRoundedChunk;
+  const ShapedVDevice& d = request.vdevice;
+  const DType in = type_of(request.graph, heads, kQ), out = type_of(request.graph, heads, kOut);
+  if (size > 64 || keys > rk::kRoundedRowsKeys || !(is_narrow(in) || is_whole_byte(in))) return std::nullopt;
+  if (!cells(kQ) || !cells(kK) || !cells(kV) || !(out == DType::f32 ? is_vector(request.graph, heads, kOut) : cells(kOut)))
+    return std::nullopt;
+  const AttentionRounding& by = *std::get<Attention>(request.rop.attrs).rounding;
+  const bool adds = heads.tensors[kBias].valid();
+  const RoundedTo& last = by.sums.rounds() ? by.sums : by.products;
+  const double step = by.sums.rounds() ? by.sum_step : by.product_step * by.sum_step;
+  if (!last.rounds() || (!by.sums.rounds() && adds) || !(last.high - last.low < 256) || !(step > 0)) return std::nullopt;
+  const int64_t work_bytes = rk::rounded_rows_work_bytes(static_cast<int>(size), static_cast<int>(keys));
+  if (work_bytes > d.work_bytes()) return std::nullopt;
+  const double cycles = d.cost("attention.rounded_rows.fixed_cycles") +
+                        static_cast<double>(keys) * d.cost("attention.rounded_rows.key_cycles") +
+                        (adds ? static_cast<double>(keys) * d.cost("attention.rounded_rows.bias_cycles") : 0);
+  const int64_t groups = rk::kAttentionWarps;
+  Phase phase = early_phase("kernels/attention/attention_rounded_rows.cuh", "rk::attention_rounded_rows", "rk::RoundedAttentionArgs");
+  phase.template_args = {{"kSize", std::to_string(size)},
+                         {"kKeys", std::to_string(keys)},
+                         {"kBias", name_of(adds ? rk::kBiasOfScores : rk::kNoBias)},
+                         {"kRounds", std::to_string(rounds_of(by))}};
+  append_types(request.graph, heads, phase);
+  phase.args = arguments_of(request, heads, groups, 1, heads.all());
+  phase.rtasks = heads.rtasks(groups);
+  phase.work_bytes = work_bytes;
+  phase.cost = cost_of(request, heads, groups, 1, cycles);
+  round(request, heads, "rk::attention_rounded_rows", phase);
+  phase.header = "kernels/attention/attention_rounded_rows.cuh";
+  return one_phase("attention_rounded_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + ">",
+                   {{"groups", groups}, {"heads", 1}}, phase);
 }
 
 // Cycles of the general body: it goes over the keys twice.
@@ -444,6 +486,7 @@ std::vector<RKernel> rounded_offers(const Request& request, const Heads& heads) 
     rkernel.name.replace(0, std::string("attention").size(), "attention_rounded");
     out.push_back(std::move(rkernel));
   }
+  if (std::optional<RKernel> rows = rounded_rows_rkernel_of(request, heads)) out.push_back(*std::move(rows));
   std::vector<RKernel> once;
   append_once(request, heads, rk::kRoundedOnceKeys, once);
   for (RKernel& rkernel : once) {

@@ -1,11 +1,12 @@
 // The attention of quantised networks, whose Q, K and V hold whole numbers:
 //   score[m,n]  = sums(products(scale * Q[m,:] * K[n,:]) * product_step + bias[m,n]) * sum_step
-//   weight[m,n] = weights(softmax_n(score[m,n]) * weight_steps)
+//   weight[m,n] = weights(softmax_n(score[m,n]) * weight_steps), or again(that * again_step)
 //   Y[m,:]      = results(sum over keys n of weight[m,n] * V[n,:] * result_steps)
 // where products, sums, weights and results round to whole numbers between bounds; all but weights may leave what they get as it is.
 // AttentionRounding of compiler/ir/ops.h says the same. A weight is rounded behind the division by the sum of all of its query, so that
-// what a query has of all keys must be known first. Two bodies:
+// what a query has of all keys must be known first. Three bodies:
 //   attention_rounded       any strides, types and number of keys, as attention.cuh; the warps of a group go over their keys twice.
+//   attention_rounded_rows  many queries: attention_rounded_rows.cuh.
 //   attention_rounded_once  16-bit values of up to 512 keys, as attention_once.cuh, whose scores stay in registers in between.
 // Products are exact: whole numbers of 8 bits are tf32, fp16 and bf16 numbers. Limits: no table. Q, K, V and Y may be bytes:
 // attention_rounded_bytes.cuh.
@@ -24,6 +25,7 @@ struct RoundedAttentionArgs {  // in tables
   // Of bytes: how those of Q, K and V become halves (attention_rounded_bytes.cuh), and the number that a byte of 0 of Y stands for.
   uint32_t flips[3]{}, bases[3]{};
   float out_low{};
+  float again_step{}, again_low{}, again_high{};  // of rounded weights that are rounded once more (kRoundsWeightsAgain)
 };
 
 // Which of Q, K and V.
@@ -58,7 +60,8 @@ RK_INLINE float rounded_score(const RoundedAttentionArgs& args, float product, f
 
 // `inverse`: weight_steps / the sum of all weights of the query before they are rounded.
 RK_INLINE float rounded_weight(const RoundedAttentionArgs& args, float weight, float inverse) {
-  return rounded(weight * inverse, args.weight_low, args.weight_high);
+  const float w = rounded(weight * inverse, args.weight_low, args.weight_high);
+  return (args.rounds & kRoundsWeightsAgain) != 0 ? rounded(w * args.again_step, args.again_low, args.again_high) : w;
 }
 RK_INLINE float rounded_result(const RoundedAttentionArgs& args, float sum) {
   const float y = sum * args.result_steps;

@@ -83,6 +83,13 @@ class RoundedMatcher {
     found.steps.push_back(index_of(*rop));
     weights = rop->outputs[0];
     rop = reader(weights);
+    if (std::optional<Again> again = take_again(rop, weights)) {
+      by.again = again->to;
+      by.again_step = static_cast<float>(again->step);
+      found.steps.insert(found.steps.end(), again->steps.begin(), again->steps.end());
+      weights = again->made;
+      rop = reader(weights);
+    }
     const MatMul* const product = plain_product(rop);
     if (!product || product->trans_b || rop->inputs[0] != weights || rop->inputs[1] == weights) return false;
     found.v = rop->inputs[1];
@@ -95,6 +102,28 @@ class RoundedMatcher {
       found.last = index_of(*end);
     }
     return true;
+  }
+
+  // Factors and a rounding of rounded weights, which torch's guard against NaN leaves (passes/drop_roundings).
+  struct Again {
+    RoundedTo to;
+    double step = 1;
+    std::vector<size_t> steps;
+    TensorId made;
+  };
+  std::optional<Again> take_again(const ROperator* rop, TensorId weights) const {
+    Again found;
+    for (std::optional<double> one; (one = factor(rop, weights)); rop = reader(weights)) {
+      found.step *= *one;
+      found.steps.push_back(index_of(*rop));
+      weights = rop->outputs[0];
+    }
+    const std::optional<RoundedTo> to = rounding(rop);
+    if (!to) return std::nullopt;
+    found.to = *to;
+    found.steps.push_back(index_of(*rop));
+    found.made = rop->outputs[0];
+    return found;
   }
 
   // `id` is made for one reader: takes what it is multiplied with, and then its rounding.
