@@ -14,23 +14,23 @@
 //       28  the network: its rOperators in order; the line of their arguments
 //       37  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       74  vocabulary: declarations of the library that the tables need
-//      285  addresses: a base and a byte from there
-//      293  rOperators: what each body is told
-//      323  records: one row per phase of a rOperator
-//      340  events: signals that make up one epoch
-//      350  lanes: what each vEU runs, row by row
-//      379  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
-//      411  the kernel
-//      434  device code, as it stands in tamp's kernels/
-//     4220  host runtime, as it stands in tamp's runtime_stub/host/
-//     5202  host
+//      286  addresses: a base and a byte from there
+//      294  rOperators: what each body is told
+//      324  records: one row per phase of a rOperator
+//      341  events: signals that make up one epoch
+//      351  lanes: what each vEU runs, row by row
+//      380  one vEU, and the bodies that it runs; each rOperator runs one of them on its own arguments
+//      412  the kernel
+//      435  device code, as it stands in tamp's kernels/
+//     4233  host runtime, as it stands in tamp's runtime_stub/host/
+//     5215  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 299)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 300)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 312)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 313)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -259,8 +259,9 @@ inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainC
 inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
 inline constexpr int kLongConstants = 16;                      // of a long chain between quantisations
 // Products of whole numbers, as quantised models have them: the weights of a channel are whole multiples of its scale, and kWholeResults
-// are rounded to whole numbers, too. kWholeSums: the same, and then scaled, added to a residual and rounded once more (SumArgs).
-enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums };
+// are rounded to whole numbers, too. Then they may be rounded once more: scaled and added to a residual (kWholeSums, SumArgs), or scaled
+// and added to a row (kWholeRow, AgainArgs); and be numbers of a table (kWholeTable; kWholeRowTable: both).
+enum Whole : int32_t { kNotWhole, kWholeOperands, kWholeResults, kWholeSums, kWholeRow, kWholeTable, kWholeRowTable };
 // <<< kernels/tile/numbers.cuh
 // >>> kernels/product/gemv_of_rows.cuh
 struct GemvOfRowsArgs {
@@ -1996,7 +1997,14 @@ RK_INLINE float clip(float x, float low, float high) {
 // apart. Two additions, since rintf goes to the special-function unit.
 RK_INLINE float whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 // The number of steps in x, which is quantised with zero point 0. The bounds are at most 2^22.
-RK_INLINE float rounded(float x, float low, float high) { return clip(whole(x), low, high); }
+RK_INLINE float rounded(float x, float low, float high) { return min_nan(max_nan(whole(x), low), high); }
+
+// x / step by its reciprocal and two more steps (Markstein): the quotient that a division rounds to, but for subnormal numbers, in a
+// fraction of the instructions. For what is rounded to whole numbers, where those are less than half a step.
+RK_INLINE float quotient(float x, float step, float reciprocal) {
+  const float q = x * reciprocal;
+  return fmaf(fmaf(-q, step, x), reciprocal, q);
+}
 
 // erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
 // branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
@@ -2586,6 +2594,11 @@ template <class Int>
 RK_NUMBER Int dealt_channel(Int tiles, Int tile, Int row) {
   return (row % 8 * tiles + tile) * 2 + row / 8;
 }
+
+// Whether results are rounded by a row, and found in a table.
+constexpr bool has_row(int whole) { return whole == kWholeRow || whole == kWholeRowTable; }
+constexpr bool has_table(int whole) { return whole == kWholeTable || whole == kWholeRowTable; }
+inline constexpr int kTableNumbers = 256, kTableBytes = kTableNumbers;
 
 }  // namespace rk
 // <<< kernels/tile/numbers.cuh
@@ -5211,7 +5224,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xd30e3d919efed0ddull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xe6fa0aef9488a174ull,
   1, 1, kInputs, kOutputs
 };
 static_assert(rk::kControlBytes == 5120, "control block");

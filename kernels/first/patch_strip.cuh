@@ -71,13 +71,6 @@ RK_INLINE void copy_strip(const PatchStripArgs& args, const StripPlace& place, c
   }
 }
 
-// x / step by its reciprocal and two more steps (Markstein): the quotient that a division rounds to, but for subnormal numbers, in a
-// fraction of the instructions. Those are less than half a step here.
-RK_INLINE float quotient(float x, float step, float reciprocal) {
-  const float q = x * reciprocal;
-  return fmaf(fmaf(-q, step, x), reciprocal, q);
-}
-
 // Rounds a patch of floats to 16 bits. A thread takes the cells that it has copied, if they were copied by 16 bytes. QUANTISES: to whole
 // numbers first, as the quantisation of a network's input does; what lies outside the image is 0 before and after.
 template <class Math, int ROW_CELLS, bool QUANTISES>

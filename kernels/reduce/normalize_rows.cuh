@@ -39,7 +39,8 @@ struct NormalizeRowsArgs {                                            // in tabl
 enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };
 
 RK_INLINE float4 quantised4(const NormalizeRowsArgs& args, const float4& v) {
-  const auto one = [&](float x) { return rounded(x / args.divisor, args.low, args.high); };
+  const float reciprocal = 1.0f / args.divisor;
+  const auto one = [&](float x) { return rounded(quotient(x, args.divisor, reciprocal), args.low, args.high); };
   return float4{one(v.x), one(v.y), one(v.z), one(v.w)};
 }
 

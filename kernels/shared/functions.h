@@ -164,6 +164,14 @@ template <class T>
 RK_FUNCTION T rounded(T x, T low, T high) {  // to nearest, ties to even: what is stored of a quantised number, without its zero point
   return clip(rint(x), low, high);
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+RK_FUNCTION float rounded(float x, float low, float high) {  // the same in three instructions instead of seven
+  float y = rintf(x);
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(y) : "f"(low));
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(y) : "f"(high));
+  return y;
+}
+#endif
 template <class T>
 RK_FUNCTION T sign_of(T x) {
   if (x != x) return x;

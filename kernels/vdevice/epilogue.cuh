@@ -42,7 +42,14 @@ RK_INLINE float clip(float x, float low, float high) {
 // apart. Two additions, since rintf goes to the special-function unit.
 RK_INLINE float whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 // The number of steps in x, which is quantised with zero point 0. The bounds are at most 2^22.
-RK_INLINE float rounded(float x, float low, float high) { return clip(whole(x), low, high); }
+RK_INLINE float rounded(float x, float low, float high) { return min_nan(max_nan(whole(x), low), high); }
+
+// x / step by its reciprocal and two more steps (Markstein): the quotient that a division rounds to, but for subnormal numbers, in a
+// fraction of the instructions. For what is rounded to whole numbers, where those are less than half a step.
+RK_INLINE float quotient(float x, float step, float reciprocal) {
+  const float q = x * reciprocal;
+  return fmaf(fmaf(-q, step, x), reciprocal, q);
+}
 
 // erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
 // branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
