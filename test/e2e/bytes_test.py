@@ -92,6 +92,30 @@ class Chain:
             name, real = self.add("Relu", name), np.maximum(real, 0)
         return self.end(name, real, zero)
 
+    def biased(self, zero):
+        """A bias that is added behind a quantisation, as exporters write products of rows."""
+        x = self.last
+        bias = self.random.integers(-150, 150, x.values.shape[1])[:, None, None]
+        real = (x.values + bias / 4) * 2.0 ** x.exponent
+        return self.end(self.add("Add", x.name, self.constant(bias * 2.0 ** (x.exponent - 2), np.float32)), real, zero)
+
+    def activated(self, op, function, zero, **attributes):
+        """An activation between two quantisations."""
+        x = self.last
+        return self.end(self.add(op, x.name, **attributes), function(x.values * 2.0 ** x.exponent), zero)
+
+    def gated(self, zero):
+        """x * sigmoid(x), with a quantisation in between, as of a silu in steps."""
+        x = self.last
+        real = x.values * 2.0 ** x.exponent
+        gate = self.quantise(self.add("Sigmoid", x.name), 128 / (1 + np.exp(-np.clip(real, -80, 80))), -7, 0 if self.kind == "u8" else -128)
+        return self.end(self.add("Mul", x.name, gate.name), real * gate.values * 2.0 ** gate.exponent, zero)
+
+    def side_by_side(self, a, b, zero):
+        """A Concat, quantised anew. Scales of its operands differ."""
+        values = np.concatenate([v.values * 2.0 ** v.exponent for v in (a, b)], 1)
+        return self.end(self.add("Concat", a.name, b.name, axis=1), values, zero)
+
     def finished(self):
         self.nodes[-1].output[0] = "y"
         right = (self.last.values * 2.0 ** self.last.exponent).astype(np.float32)
@@ -173,6 +197,61 @@ def pixels(kind):
     return c
 
 
+def again(kind, images):
+    """Results that are rounded once more: with a row, by a table, by both; in front of products, and of what reads no bytes."""
+    c = Chain(8, [images, 32, 20, 21], kind)
+    c.conv(64, zero=3)
+    c.biased(zero=5)
+    c.conv(48, kernel=3, pad=1, zero=-7 if kind == "s8" else 100)
+    c.activated("LeakyRelu", lambda v: np.where(v < 0, v / 4, v), zero=9, alpha=0.25)
+    c.conv(144)
+    c.biased(zero=-60 if kind == "s8" else 60)
+    c.activated("Abs", np.abs, zero=-128 if kind == "s8" else 0)
+    c.conv(20, zero=11)
+    c.gated(zero=20)
+    c.conv(40, kernel=3, zero=1)
+    c.activated("HardSigmoid", lambda v: np.clip(v / 4 + 0.5, 0, 1), zero=0, alpha=0.25, beta=0.5)
+    return c
+
+
+def inverted(kind, images, stride):
+    """An inverted residual block with x * sigmoid(x): a depthwise convolution between tables, whose bytes begin at other numbers than 0; and
+    sums of 24 channels, in accesses of 8."""
+    c = Chain(10, [images, 16, 20, 20], kind)
+    x = c.conv(24, zero=4)
+    c.conv(64, zero=100 if kind == "u8" else -30)
+    c.gated(zero=20)
+    c.conv(64, kernel=3, stride=stride, pad=1, group=64, zero=110 if kind == "u8" else 3)
+    c.gated(zero=17 if kind == "u8" else -100)
+    y = c.conv(24, zero=9)
+    if stride == 1:
+        c.sum(y, x, zero=5, relu=False)
+    c.conv(40, zero=90 if kind == "u8" else 7)
+    c.activated("LeakyRelu", lambda v: np.where(v < 0, v / 4, v), zero=9, alpha=0.25)
+    c.conv(32, kernel=5, pad=2, group=1)
+    return c
+
+
+def parted(kind, kernel, stride):
+    """One image: threads share an item, and some of them have no row of the filter. Bytes begin at another number than 0."""
+    c = Chain(11, [1, 16, 14, 14], kind)
+    c.conv(144, zero=100 if kind == "u8" else -30)
+    c.gated(zero=20)
+    c.conv(144, kernel=kernel, stride=stride, pad=kernel // 2, group=144, zero=110 if kind == "u8" else 3)
+    c.gated(zero=17 if kind == "u8" else -100)
+    c.conv(40, zero=9)
+    return c
+
+
+def concat(kind):
+    c = Chain(9, [2, 32, 24, 20], kind)
+    x = c.conv(64, relu=True, zero=-128 if kind == "s8" else 0)
+    a, b = c.conv(32, of=x, zero=4), c.conv(64, kernel=3, pad=1, of=x, zero=-3 if kind == "s8" else 90)
+    c.side_by_side(a, b, zero=-20 if kind == "s8" else 20)
+    c.conv(48)
+    return c
+
+
 # Name, chain, how many products must have bytes at least, and a word in the name of an rKernel.
 CASES = [(f"pointwise_{kind}_{zero}".replace("-", "m"), lambda kind=kind, zero=zero: pointwise(kind, zero), 2, "whole")
          for kind, zero in (("u8", 0), ("u8", 1), ("u8", 128), ("u8", 250), ("s8", 0), ("s8", -128), ("s8", 5), ("s8", -37))]
@@ -184,6 +263,11 @@ CASES += [(f"depthwise_{kind}_{images}_{stride}", lambda kind=kind, images=image
           for kind in TYPES for images, stride, body in ((3, 1, "depthwise<"), (12, 1, "depthwise_strips"), (6, 2, "depthwise<"), (24, 2, "depthwise_strips"))]
 CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 3, "staged_conv_fp16<128") for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1, "whole") for kind in TYPES]
 CASES += [(f"pixels_{kind}", lambda kind=kind: pixels(kind), 1, "quantises, rounded") for kind in TYPES]
+
+CASES += [(f"again_{kind}_{images}", lambda kind=kind, images=images: again(kind, images), least, "again") for kind in TYPES for images, least in ((1, 2), (6, 2))]
+CASES += [(f"inverted_{kind}_{images}_{stride}", lambda kind=kind, images=images, stride=stride: inverted(kind, images, stride), 2, "again") for kind in TYPES for images, stride in ((3, 2), (12, 1))]
+CASES += [(f"parted_{kind}_{kernel}_{stride}", lambda kind=kind, kernel=kernel, stride=stride: parted(kind, kernel, stride), 1, "pixels by 8") for kind, kernel, stride in (("u8", 5, 1), ("u8", 7, 2))]
+CASES += [(f"concat_{kind}", lambda kind=kind: concat(kind), 1, "again") for kind in TYPES]
 
 
 def few_sms(folder):
@@ -223,8 +307,9 @@ def of(*kinds):
 
 
 TESTS = [test_products_are_on_integer_tensor_cores, check(of("pointwise"), "persistent"), check(of("residual", "padded"), "persistent"),
-         check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"),
-         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels") if "u8" in case[0]], "graph")]
+         check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"), check(of("again", "concat", "inverted"), "persistent"),
+         *[check([case], "persistent") for case in of("parted")],  # each alone: beside others fewer threads share an item
+         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "again", "inverted") if "u8" in case[0]], "graph")]
 
 if __name__ == "__main__":
     sys.exit(harness.main(TESTS))

@@ -21,7 +21,7 @@ RATIOS = {"classifier qdq u8 s8 channel": 1.5, "classifier qdq s8 s8": 1.5, "cla
           "segmenter qdq u8 s8 channel": 1.7, "segmenter qdq s8 s8": 1.7, "segmenter qoperator u8 s8 channel": 1.7, "segmenter qoperator s8 s8": 1.7, "segmenter dynamic s8": 2.3,
           "excited qdq u8 s8 channel": 2.2, "excited qdq s8 s8": 2.2, "excited qoperator u8 s8 channel": 2.2, "excited qoperator s8 s8": 2.2, "excited dynamic s8": 3.5,
           "perceptron qdq u8 s8 channel": 2.1, "perceptron qdq s8 s8": 2.1, "perceptron qoperator u8 s8 channel": 2.1, "perceptron qoperator s8 s8": 2.1, "perceptron dynamic s8": 3.5,
-          "transformer qdq u8 s8 channel": 2.3, "transformer qdq s8 s8": 2.3, "transformer qoperator u8 s8 channel": 2.3, "transformer qoperator s8 s8": 2.3, "transformer dynamic s8": 3,
+          "transformer qdq u8 s8 channel": 2.6, "transformer qdq s8 s8": 2.6, "transformer qoperator u8 s8 channel": 2.5, "transformer qoperator s8 s8": 2.5, "transformer dynamic s8": 3,
           "gru dynamic s8": 1.2}
 # The share of elements that may differ by a step, and the steps that they may differ by.
 SHARES = {"fp32": 0.02, "tf32": 0.75, "fp16": 0.75}
@@ -124,7 +124,7 @@ def test_estimates_are_near_those_of_the_floats(tamp):
 
 # The same in fp16, with a network that is too large for the stand-in.
 NETWORKS_IN_FP16 = NETWORKS | {"encoder": functools.partial(q.transformer, 128, 256, 4)}
-RATIOS_IN_FP16 = {"classifier dynamic s8": 2.1, "segmenter dynamic s8": 1.8, "perceptron dynamic s8": 2.3, "transformer dynamic s8": 2.4, "encoder dynamic s8": 2.1, "encoder qdq s8 s8": 1.4}
+RATIOS_IN_FP16 = {"classifier dynamic s8": 2.1, "segmenter dynamic s8": 1.9, "perceptron dynamic s8": 2.3, "transformer dynamic s8": 2.4, "encoder dynamic s8": 2.1, "encoder qdq s8 s8": 1.4}
 
 
 def test_estimates_in_fp16_are_near_those_of_the_floats(tamp):

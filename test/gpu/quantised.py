@@ -3,7 +3,7 @@
 
     python3 test/gpu/quantised.py --tamp build/release/bin/tamp [--batches 1,32] [--forms qdq,qdq_s8] [--vdevice h200] [--out results.json] NAME...
 
-NAME is a network of test/gpu/export.py (resnet50, efficientnet_b0, ..) or of export_hf.py (bert, vit, ..: two layers). onnxruntime.quantization makes its
+NAME is a network of test/gpu/export.py (resnet50, efficientnet_b0, ..) or of export_hf.py (bert, vit, ..: of two layers, or --layers N). onnxruntime.quantization makes its
 quantised forms: qdq (activations u8, weights s8 per channel), qdq_s8 (both s8), dynamic. Each form and the floats are compiled in fp16 for each batch, whose
 images are all the same. Answers come before times: floats as in measure.py; quantised answers are compared with ONNX Runtime's of the quantised model,
 without its optimisations. Where a rounding falls otherwise (ties; what fp16 rounds in front of it) a number moves by a step of the quantisation, and deep
@@ -56,10 +56,10 @@ def changed(given, trial):
     return {name: x * (1 + random.uniform(-1, 1, x.shape) * 2.0 ** -11).astype(x.dtype) if x.dtype.kind == "f" else x for name, x in given.items()}
 
 
-def make(folder, name, forms):
+def make(folder, name, forms, layers):
     """The files of measure.py for the network and its forms; -> the name of each."""
     script = "export_hf.py" if name in TRANSFORMERS else "export.py"
-    measure.timed([sys.executable, HERE / script, folder, name], limit_s=300)
+    measure.timed([sys.executable, HERE / script, folder, name, *(["--layers", str(layers)] if name in TRANSFORMERS else [])], limit_s=300)
     path, given = folder / f"{name}.onnx", dict(np.load(folder / f"{name}.inputs.npz"))
     meta = json.loads((folder / f"{name}.weights.json").read_text())
     made = {"float": name}
@@ -87,6 +87,7 @@ def main():
     parser.add_argument("--tamp", required=True, type=pathlib.Path)
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--forms", default="qdq")
+    parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--repeat", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=8)
@@ -107,7 +108,7 @@ def main():
         return measure.build(args.tamp, folder, model, "fp16", args.vdevice, "sm_90a", work, "best", [*more, *args.more.split()])
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        makes = {name: pool.submit(make, folder, name, forms) for name in args.names}
+        makes = {name: pool.submit(make, folder, name, forms, args.layers) for name in args.names}
         jobs = {}
         for name, making in makes.items():
             try:
