@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <numeric>
 
 #include "compiler/support/text.h"
 
