@@ -357,9 +357,9 @@ def wide_relu():
 
 def test_an_undeclared_read_is_caught(tamp):
     """Every rTask reads 16 bytes of what the next one works on; the answer is right all the same."""
-    before = "static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);"
+    before = "static_load<kPartial>(args, from, i, scalar, near, row, column, values.inputs[i]);"
     after = ("{ " + before + " if (task.index == 0) values.inputs[i][0].x += "
-             "0.0f * load1(values_at<float>(task, args.inputs[i]) + (column[0] + args.groups_per_rtask) * 4); }")
+             "0.0f * load1(from + (column[0] + args.groups_per_rtask) * 4); }")
     says = r"'wide' rTask 0 \(vEU \d+\), rKernel [^,]*<.*>, reads byte \d+ of port 0, element \d+ of buffer \d+ \('x'\), which it does not declare; it declares"
     done = check_races(tamp, wide_relu(), code=4, env=with_wrong_body(tamp, before, after))
     assert re.search(says, done.stderr), done.stderr
@@ -367,7 +367,7 @@ def test_an_undeclared_read_is_caught(tamp):
 
 def test_an_undeclared_write_is_caught(tamp):
     """The first rTask stores what another one stores, too: the same values, so that the answer may well be right."""
-    before = "store4(to, values.acc[g]);"
+    before = "store4(to, Operands::lowered(args, values.acc[g]));"
     after = before + " if (task.index == 0) store4(to + 4 * args.groups_per_rtask, values.acc[g]);"
     says = r"'wide' rTask 0 \(vEU \d+\), rKernel [^,]*<.*>, writes byte \d+ of port 1, element \d+ of buffer \d+ \('y'\), which it does not declare"
     done = check_races(tamp, wide_relu(), code=4, env=with_wrong_body(tamp, before, after))
