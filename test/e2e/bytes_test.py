@@ -243,12 +243,14 @@ def parted(kind, kernel, stride):
     return c
 
 
-def concat(kind):
+def concat(kind, channels=(32, 64), kernel=1):
+    """Parts of a pixel that are no whole sixteens have neighbours right behind them, which nobody may overwrite. A convolution with padding takes halves,
+    since the bytes would begin at another number than 0."""
     c = Chain(9, [2, 32, 24, 20], kind)
     x = c.conv(64, relu=True, zero=-128 if kind == "s8" else 0)
-    a, b = c.conv(32, of=x, zero=4), c.conv(64, kernel=3, pad=1, of=x, zero=-3 if kind == "s8" else 90)
+    a, b = c.conv(channels[0], of=x, zero=4), c.conv(channels[1], kernel=3, pad=1, of=x, zero=-3 if kind == "s8" else 90)
     c.side_by_side(a, b, zero=-20 if kind == "s8" else 20)
-    c.conv(48)
+    c.conv(48, kernel=kernel, pad=kernel // 2)
     return c
 
 
@@ -268,6 +270,7 @@ CASES += [(f"again_{kind}_{images}", lambda kind=kind, images=images: again(kind
 CASES += [(f"inverted_{kind}_{images}_{stride}", lambda kind=kind, images=images, stride=stride: inverted(kind, images, stride), 2, "again") for kind in TYPES for images, stride in ((3, 2), (12, 1))]
 CASES += [(f"parted_{kind}_{kernel}_{stride}", lambda kind=kind, kernel=kernel, stride=stride: parted(kind, kernel, stride), 1, "pixels by 8") for kind, kernel, stride in (("u8", 5, 1), ("u8", 7, 2))]
 CASES += [(f"concat_{kind}", lambda kind=kind: concat(kind), 1, "again") for kind in TYPES]
+CASES += [(f"concat_{kind}_in_eights_{kernel}", lambda kind=kind, kernel=kernel: concat(kind, (24, 40), kernel), least, "again") for kind, kernel, least in (("u8", 1, 1), ("s8", 3, 0))]
 
 
 def few_sms(folder):
