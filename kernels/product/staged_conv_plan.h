@@ -71,7 +71,7 @@ struct Config {
   int64_t normalized = 0;   // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)
   int64_t parts = 0;        // moments of an input's row that a thread combines, if the body normalises by moments (moment_conv.cuh)
   int64_t moments = 0;      // 1: the body keeps the moments of its results (moment_conv.cuh)
-  int64_t whole = 0;        // Whole: of whole numbers, whose weights have scales; 2: in a body without second phase results are rounded
+  int64_t whole = 0;        // Whole: of whole numbers, whose weights have scales; without a second phase, results are rounded as it says
   int64_t cluster = 0;      // 1: the splits of a tile are the members of a cluster, which add up their sums (cluster_conv.cuh)
 
   bool has_second_phase() const { return splits > 1 && cluster == 0; }  // which adds up partial sums
