@@ -118,6 +118,8 @@ struct Boxes {
     }
     const int64_t elements = program.graph.buffers[place.buffer.index()].elements;
     if (last >= elements) refuse(fmt::format("up to element {} of a buffer of {}", last, elements));
+    if (b.group_channels % cell != 0 && phase.rtasks > b.n_blocks * b.splits * b.tiles())
+      refuse(fmt::format("of groups of {} channels, which do not begin at multiples of 16 bytes", b.group_channels));
     if (b.boxes_per_copy > 1 && (b.extents[0] % b.channels() != 0 || b.group_channels % b.channels() != 0))
       refuse(fmt::format("several in a copy, of {} channels a group of {}", b.group_channels, b.extents[0]));
   }

@@ -269,6 +269,13 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
   return in.place.offset % cell == 0 && p.in_strides[0] % cell == 0 && p.in_strides[2] % cell == 0 && p.in_strides[3] % cell == 0;
 }
 
+// Whether each group begins at a multiple of 16 bytes, as the copy engine asks. Example: of 13 groups of 8 channels none can be taken
+// together, and in bytes every second one begins 8 bytes behind a multiple of 16.
+bool groups_can_be_cut(const Graph& graph, const Product& p, const Config& c) {
+  const Groups groups = groups_of(p, c);
+  return groups.count == 1 || groups.in_channels * bytes_of(graph.tensor(p.in).dtype) % 16 == 0;
+}
+
 // None where there is no second phase for so many splits.
 std::optional<RKernel> rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
@@ -461,6 +468,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.narrow = p->byte_in ? kNarrowBytes : p->narrow_in ? 1 : 0;
     c.whole = whole;
     c.sums = sums ? merged_for(*p, s) : 0;
+    if (!groups_can_be_cut(request.graph, *p, c)) continue;
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
     const bool deep_type = p->narrow_in || (precision == Precision::tf32 && s.only_deep() && s.pixels() % 64 == 0 && s.pixels() > 64);
     const bool may_deep = !sums && deep_type && vdevice.wide_products && s.is_deep();

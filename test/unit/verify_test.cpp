@@ -320,6 +320,18 @@ TEST_CASE("splits of a tile must be the members of one cluster, at the same time
   CHECK_THAT(join(verdict(no_clusters), "\n"), Contains("is one of 4 in a cluster; the program has clusters of 1"));
 }
 
+TEST_CASE("boxes of groups begin at multiples of 16 bytes") {
+  for (const int64_t channels : {4, 6, 8}) {
+    RProgram program = in_a_cluster();
+    InputBoxes& boxes = *program.rkernels[1].phases[0].boxes;
+    boxes.splits = boxes.boxes = 1;  // so the four rTasks are four groups
+    boxes.group_channels = channels;
+    const std::string said = join(verdict(program), "\n");
+    CHECK((said.find("has boxes of groups of 6 channels, which do not begin at multiples of 16 bytes") != std::string::npos) ==
+          (channels == 6));
+  }
+}
+
 TEST_CASE("deadlock is found and named by the rTask that waits") {
   RProgram program = schedule::schedule(tiny_graphs()[0].graph, tiny_vdevice(2), {}, tiny_families());
   // Both vEUs first wait for what comes second on the other.
