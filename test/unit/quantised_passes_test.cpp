@@ -338,6 +338,40 @@ TEST_CASE("a sum of two quantised tensors is quantised in the later product") {
   CHECK(kinds(passes::fuse_sums(chain, [](const Graph& of) { return -static_cast<double>(of.rops.size()); })) == kinds(chain));
 }
 
+TEST_CASE("sums of a kind that gains are fused without those of another") {
+  const Graph graph = test::parse_graph(R"(
+    x = input f32[1,2,4,4]
+    w = const f32[2,2,1,1]
+    v = const f32[3,2,1,1]
+    u = const f32[3,3,1,1]
+    s = const f32[] {0.5}
+    t = const f32[] {0.25}
+    q = Elementwise(x) {rounded(i0; -8, 7)} -> f32[1,2,4,4]
+    a = Conv(q, w) {kernel=[1,1]} epilogue{act=rounded, a=-128, b=127} -> f32[1,2,4,4]
+    b = Elementwise(a, s, q, t) {mul(i0, i1), mul(i2, i3), add(s0, s1), rounded(s2; -128, 127)} -> f32[1,2,4,4]
+    c = Conv(b, v) {kernel=[1,1]} epilogue{act=rounded, a=-128, b=127} -> f32[1,3,4,4]
+    d = Conv(c, u) {kernel=[1,1]} epilogue{act=rounded, a=-128, b=127} -> f32[1,3,4,4]
+    e = Elementwise(d, s, c, t) {mul(i0, i1), mul(i2, i3), add(s0, s1), rounded(s2; -128, 127)} -> f32[1,3,4,4]
+    outputs(e)
+  )");
+  // No body has sums of `channels` channels.
+  const auto without = [](int64_t channels) {
+    return [channels](const Graph& of) {
+      const auto is_sum = [&](const ROperator& rop) { return rop.epilogue.sum && of.tensor(rop.outputs[0]).shape[1] == channels; };
+      const bool has = std::any_of(of.rops.begin(), of.rops.end(), is_sum);
+      return has ? 100 : static_cast<double>(of.rops.size());
+    };
+  };
+  CHECK(kinds(passes::fuse_sums(graph, without(0))) == "rounded Conv Conv Conv");
+  const Graph of_three = passes::fuse_sums(graph, without(2)), of_two = passes::fuse_sums(graph, without(3));
+  CHECK(of_three.rops.size() == graph.rops.size() - 1);
+  CHECK(of_three.rops.back().epilogue.sum);
+  CHECK(of_two.rops.size() == graph.rops.size() - 1);
+  CHECK(of_two.rops[1].epilogue.sum);
+  check_same(graph, of_three);
+  check_same(graph, of_two);
+}
+
 TEST_CASE("a quantisation goes in front of the views that move what it quantises") {
   const std::string text = R"(
     x = input f32[2,6]

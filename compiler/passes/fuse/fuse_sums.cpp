@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "compiler/ops/number.h"
 #include "compiler/passes/rewrite.h"
@@ -15,8 +16,6 @@ struct Combination {
   double first = 0, second = 0, number = 0;
   bool is_number() const { return first == 0 && second == 0; }
 };
-
-enum class Products : uint8_t { all, plain, separable };
 
 constexpr int64_t kMostBiasBytes = int64_t{256} << 10;  // a bias that is repeated for all rows takes no more
 
@@ -40,14 +39,16 @@ class SumFuser {
   SumFuser(Graph graph, std::optional<DType> biases)
       : graph_(std::move(graph)), uses_(uses_of(graph_)), biases_(biases), dead_(graph_.rops.size(), false) {}
 
-  // The rOperators that can be fused with such products.
-  std::vector<size_t> places(Products products) {
-    std::vector<size_t> found;
+  // The rOperators that can be fused with the product that makes one of their operands, by kind: the shape of the result, and whether the
+  // product has a depthwise convolution in front. Bodies differ in whether they have such sums, and so do the types of a graph.
+  std::map<std::vector<int64_t>, std::vector<size_t>> places() {
+    std::map<std::vector<int64_t>, std::vector<size_t>> found;
     for (size_t i = 0; i < graph_.rops.size(); ++i) {
       if (!fuse(i)) continue;
       const auto* const conv = std::get_if<Conv>(&graph_.rops[i].attrs);
-      const bool is_separable = conv && conv->depthwise;
-      if (products == Products::all || is_separable == (products == Products::separable)) found.push_back(i);
+      std::vector<int64_t> kind = graph_.tensor(graph_.rops[i].outputs[0]).shape;
+      kind.push_back(conv && conv->depthwise);
+      found[kind].push_back(i);
     }
     return found;
   }
@@ -192,15 +193,31 @@ class SumFuser {
 
 Graph fuse_sums(Graph graph, const GraphEstimator& graphs) {
   if (!graphs) return graph;
-  // Bodies differ in whether they have such sums, and so do the types of a graph: all products, those behind a depthwise convolution alone,
-  // or the others alone; with constants that are added, in the type of the results, or without.
+  std::optional<double> now_us;
+  // With constants that are added, in the type of the results, or without.
   for (const std::optional<DType> biases : {std::optional(DType::f16), std::optional(DType::f32), std::optional<DType>()}) {
-    for (const Products products : {Products::all, Products::plain, Products::separable}) {
-      const std::vector<size_t> places = SumFuser(graph, biases).places(products);
-      if (places.empty()) continue;
-      Graph made = SumFuser(graph, biases).run(places);
-      if (graphs(made) < graphs(graph)) return made;
+    const auto kinds = SumFuser(graph, biases).places();
+    if (kinds.empty()) continue;
+    const auto with = [&](std::vector<size_t> places) {
+      std::sort(places.begin(), places.end());  // a sum may be the operand of a later one
+      return SumFuser(graph, biases).run(places);
+    };
+    std::vector<size_t> all, chosen;
+    for (const auto& [kind, places] : kinds) all.insert(all.end(), places.begin(), places.end());
+    if (!now_us) now_us = graphs(graph);
+    Graph made = with(all);
+    if (graphs(made) < *now_us) return made;
+    double best_us = *now_us;
+    for (const auto& [kind, places] : kinds) {
+      if (kinds.size() == 1) break;  // that was all of them
+      std::vector<size_t> tried = chosen;
+      tried.insert(tried.end(), places.begin(), places.end());
+      const double us = graphs(with(tried));
+      if (!(us < best_us)) continue;
+      best_us = us;
+      chosen = std::move(tried);
     }
+    if (!chosen.empty()) return with(chosen);
   }
   return graph;
 }
