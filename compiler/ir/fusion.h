@@ -27,6 +27,9 @@ struct FusionRegion {
   // The steps as the body wants them; may add tensors to the graph, whose rOperators keep their numbers. A family rewrites here what it
   // would else have to know in two forms, as weights that lie the other way round.
   std::function<RegionSteps(Graph& graph)> join;
+  // Where there are several ways to join, all of them: the one is taken whose rOperators the families estimate fastest, those around the
+  // Fused, too. Regions of one kind have the same ways. Example: the rows of a tile whose pixels are added up.
+  std::vector<std::function<RegionSteps(Graph& graph)>> ways = {};
 };
 
 // When the pipeline asks for regions (passes/passes.cpp says what has been done before).
