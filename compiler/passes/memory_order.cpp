@@ -74,7 +74,10 @@ class Preference {
       case ops::Layout::row_major: return row_major();
       case ops::Layout::channels_last: return channels_last();
       case ops::Layout::like_largest: return leader.valid() ? like(leader) : row_major();
-      case ops::Layout::like_equal: return leader.valid() && graph_.tensor(leader).shape == shape ? like(leader) : row_major();
+      case ops::Layout::like_equal: {
+        const TensorId equal = largest(rop.inputs, &shape);  // a Fused may have weights that are larger
+        return equal.valid() ? like(equal) : row_major();
+      }
       case ops::Layout::view: return view();
     }
     TAMP_CHECK(false, "layout out of range");
@@ -108,14 +111,15 @@ class Preference {
     return source ? std::optional(source->strides) : std::nullopt;
   }
 
-  // The first of the largest operands; one that is made at run time goes before constants.
-  TensorId largest(const std::vector<TensorId>& ids) const {
+  // The first of the largest operands, or of those of this shape; one that is made at run time goes before constants.
+  TensorId largest(const std::vector<TensorId>& ids, const Shape* shape = nullptr) const {
     const auto rank = [&](TensorId id) {
       return std::pair(element_count(graph_.tensor(id).shape), graph_.tensor(id).role == Role::activation);
     };
     TensorId best;
     for (const TensorId id : ids) {
-      if (id.valid() && (!best.valid() || rank(id) > rank(best))) best = id;
+      if (!id.valid() || (shape && graph_.tensor(id).shape != *shape)) continue;
+      if (!best.valid() || rank(id) > rank(best)) best = id;
     }
     return best;
   }
