@@ -5,6 +5,7 @@
 #include "kernels/chain/gated_feed_forward.h"
 #include "kernels/chain/pointwise_pair.h"
 #include "kernels/chain/self_attention.h"
+#include "kernels/excite/rounded_excitation.h"
 #include "kernels/first/patch_conv.h"
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/row_feed_forward.h"
@@ -34,7 +35,8 @@ namespace tamp::kernels {
   X(attention_step)  /* the same for a decoder's step */                                                                          \
   X(self_attention)  /* the same with the product in front and its normalisation */                                               \
   X(squeeze)         /* ChannelSqueeze: means of channels and a product with them, with a depthwise Conv in front or not */       \
-  X(excite)          /* ChannelExcite: gates of channels */                                                                       \
+  X(excite)          /* ChannelExcite: gates of channels; of quantised networks, too */                                           \
+  X(channel_sums)    /* TileSums of quantised maps, with the depthwise Conv that makes them or not */                             \
   X(gated_feed_forward)                                                                                                           \
   X(row_feed_forward) /* the same of one row, without gate, too */                                                                \
   X(pool)                                                                                                                         \
@@ -88,10 +90,10 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {dynamic_quantisations(), feed_forwards(),      normalised_feed_forwards(), gated_feed_forwards(),
-          self_attentions(),       normalized_patches(), products_with_prologue(),   normalized_products(),
-          pointwise_pairs(),       row_feed_forwards(),  quantised_sums(),           quantised_normalizations(),
-          quantised_softmax(),     quantised_patches(),  requantised_products()};
+  return {dynamic_quantisations(), feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
+          normalized_patches(),    products_with_prologue(), normalized_products(),      rounded_excitations(), pointwise_pairs(),
+          row_feed_forwards(),     quantised_sums(),         quantised_normalizations(), quantised_softmax(),   quantised_patches(),
+          requantised_products(),  summed_depthwise()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

@@ -42,23 +42,20 @@ RK_INLINE float4 squeeze_filter(const float* p) {
     return float4{*p, 0.0f, 0.0f, 0.0f};
 }
 
-template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, bool NARROW, class In = float, class Out = float>
-RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
+// What the thread has to add up of the results, which it stores. `filter`: of the rTask's block, in shared memory; `outside`: 16 bytes,
+// what is read where there is no input; `finish` makes of four sums with their bias what is stored and added up.
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In, class Out, class Args, class Finish>
+RK_INLINE float4 depthwise_items(const Task<Veu>& task, const Args& args, const SqueezePlace& place, int32_t left, const float* filter,
+                                 const void* outside, const Finish& finish) {
   using Parts = DepthwiseParts<kPixels, kParts>;
-  const Task<Veu> task = caller;                                                      // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector, kItems = Parts::kItems / kLanes;  // of a warp at the same time
   static_assert(kItems >= 1);
-  const DepthwiseSqueezeArgs& args = task.template arguments<DepthwiseSqueezeArgs>();
-  const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
-  const int first_row = place.tile * args.rows, left = args.product.channels - place.channel;
+  const int first_row = place.tile * args.rows;
   // All threads of a warp stay in the loop together; threads behind the last item or the last channel load and store nothing.
   const uint32_t end = static_cast<uint32_t>(min(args.rows, args.out_height - first_row)) * args.column_blocks.divisor;
   const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place);
   Out* const out = squeeze_map<Out>(task, args.out, args.out_strides, place);
-  const DepthwiseMap map = {args.height, args.width, args.in_strides[2], args.in_strides[3], args.zeros};
-  WeightPipe<Veu> weights = task.weights;
-  const char* const stage = as_shared(weights.acquire());
-  const float* const filter = reinterpret_cast<const float*>(stage) + place.in_block;
+  const DepthwiseMap map = {args.height, args.width, args.in_strides[2], args.in_strides[3], outside};
   const float4 bias = Parts::part() == 0 ? squeeze_filter<kVector>(filter + kTaps * kTaps * kExciteChannels) : splat(0.0f);
   float4 sum = splat(0.0f);
   task.await_inputs();
@@ -82,7 +79,7 @@ RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
     // Not unrolled: own[0] is stored, and the other sums move up, since an index would put them into memory.
 #pragma unroll 1
     for (int32_t p = 0; p < pixels; ++p, to += args.out_strides[3]) {
-      const float4 v = squeeze_activate(args.activation, own[0], args.a, args.b);
+      const float4 v = finish(own[0]);
       if constexpr (kVector == 4)
         store_left(to, left, v);
       else
@@ -92,7 +89,20 @@ RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
       for (int i = 0; i + 1 < Parts::kOwn; ++i) own[i] = own[i + 1];
     }
   }
-  squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum);
+  return sum;
+}
+
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, bool NARROW, class In = float, class Out = float>
+RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const DepthwiseSqueezeArgs& args = task.template arguments<DepthwiseSqueezeArgs>();
+  const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
+  WeightPipe<Veu> weights = task.weights;
+  const char* const stage = as_shared(weights.acquire());
+  const float4 sum = depthwise_items<Veu, kVector, kTaps, kStride, kPixels, kParts, In, Out>(
+      task, args, place, args.product.channels - place.channel, reinterpret_cast<const float*>(stage) + place.in_block, args.zeros,
+      [&](const float4& v) { return squeeze_activate(args.activation, v, args.a, args.b); });
+  squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum, [](float all) { return all; });
 }
 
 }  // namespace rk

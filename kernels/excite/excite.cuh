@@ -8,6 +8,10 @@
 // makes them, and each rTask multiplies them by all of the first weights, which come through the ring ahead of the others. A thread has a
 // hidden value and every so manieth cell of 8 channels.
 //
+// excite_rounded and excite_rounded_of_sums are those of quantised networks, where all that lies between two steps are whole numbers: each
+// mean is rounded; of a hidden value's sum and of a gate's sum, rounded, a table of 256 numbers says what becomes of them; and so is the
+// product with the map. In, Out: whole numbers, also as bytes, which may begin at another number than 0.
+//
 // Example: thread 75, 48 hidden values, fp32 weights, kVector 4. 16 threads share a part (48 / 4, rounded up to a power of two), so
 // thread 75 adds up hidden values 44 to 47 (75 % 16 * 4) of parts 4 (75 / 16), 20, 36, .. It works on gate 9 (75 / 8) with hidden values
 // 12 to 15 (75 % 8 * 4) and 44 to 47 of a chunk, and multiplies channels 12 to 15 of pixels 9 (75 / 8), 41, .. of the tile.
@@ -42,6 +46,46 @@ struct ExciteOfSumsArgs {  // in tables
   int32_t sums_lanes_log2;                     // as lanes_log2, four channels each; lanes_log2 itself: threads, a hidden value each
   int32_t first_cells, first_chunks, work_at;  // cells of a chunk; chunks ahead of the others; bytes of work before the sums
 };
+
+// What becomes of whole numbers behind the sums of hidden values.
+struct ExciteSteps {  // in tables
+  SqueezeRounding out;
+  float hidden_low, hidden_high, gate_low, gate_high;  // of the sums, whose first numbers are those of the tables, too
+  TensorRef tables;                                    // kExciteTable hidden values, then as many gates
+  int32_t tables_at;                                   // bytes of work before the tables' copy
+  float in_low, out_low;                               // the numbers that bytes of 0 are
+};
+struct RoundedExciteArgs {  // in tables
+  ExciteArgs excite;
+  ExciteSteps steps;
+};
+struct RoundedOfSumsArgs {  // in tables
+  ExciteOfSumsArgs excite;
+  ExciteSteps steps;
+  SqueezeRounding mean;
+};
+template <class Args>
+inline constexpr bool kExciteOfSums = std::is_same_v<Args, ExciteOfSumsArgs> || std::is_same_v<Args, RoundedOfSumsArgs>;
+template <class Args>
+inline constexpr bool kExciteRounds = std::is_same_v<Args, RoundedExciteArgs> || std::is_same_v<Args, RoundedOfSumsArgs>;
+
+// What a table says of `sum`, whose numbers go from `low` to `high`.
+RK_INLINE float excite_looked_up(const float* table, float sum, float low, float high) {
+  return table[static_cast<int>(rounded(sum, low, high) - low)];
+}
+template <class Veu>
+RK_INLINE float* excite_tables(const Task<Veu>& task, const ExciteSteps& steps) {
+  return reinterpret_cast<float*>(task.template work_as<char>() + steps.tables_at);
+}
+// Copies the tables into shared memory, for use behind a sync.
+template <class Veu>
+RK_INLINE void excite_copy_tables(const Task<Veu>& task, const ExciteSteps& steps) {
+  const float* const from = task.address(steps.tables);
+  float* const to = excite_tables(task, steps);
+#pragma unroll
+  for (int i = 0; i < 2 * kExciteTable; i += kExciteThreads)
+    to[i + static_cast<int>(threadIdx.x)] = load_weight1(from + i + static_cast<int>(threadIdx.x));
+}
 
 // What excite_sum adds up: `parts` rows of `count` values, a multiple of four.
 struct ExciteParts {
@@ -82,9 +126,9 @@ RK_INLINE int excite_sum(const ExciteParts& args, const float* from, float* rows
 }
 
 // Multiplies the sums of channels, which lie in `row_count` rows, by the first weights. Leaves hidden values in rows, as excite_sum does.
-template <class Veu>
-RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weights, const float* of_warps, int row_count, float* sums,
-                           float* rows) {
+template <class Veu, class Args>
+RK_INLINE int excite_first(const Task<Veu>& task, const ExciteOfSumsArgs& args, WeightPipe<Veu>& weights, const float* of_warps,
+                           int row_count, float* sums, float* rows) {
   const int thread = static_cast<int>(threadIdx.x), channels = args.excite.channels, padded = args.excite.padded_hidden;
   const int lanes = 1 << args.excite.lanes_log2, row = thread & (lanes - 1), step = Veu::kComputeThreads >> args.excite.lanes_log2;
 #pragma unroll 1
@@ -92,6 +136,9 @@ RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weight
     float v = 0.0f;
 #pragma unroll 1
     for (int i = 0; i < row_count && c < channels; ++i) v += of_warps[i * channels + c];
+    if constexpr (kExciteRounds<Args>) {
+      if (c < channels) v = squeeze_rounded_to(task.template arguments<Args>().mean, v);
+    }
     sums[c] = v;
   }
   sync_compute<Veu>();
@@ -127,14 +174,19 @@ template <class Veu, class Args>
 RK_INLINE int excite_hidden(const Task<Veu>& task, uint32_t image, WeightPipe<Veu>& weights, float* rows) {
   const ExciteArgs& args = task.template arguments<ExciteArgs>();
   const float* const from = task.address(args.sums) + static_cast<int64_t>(image) * args.sums_image;
-  if constexpr (std::is_same_v<Args, ExciteArgs>) {
+  if constexpr (!kExciteOfSums<Args>) {
     return excite_sum<Veu>({args.padded_hidden, args.parts, args.sums_part, args.lanes_log2}, from, rows);
   } else {
-    const Args& all = task.template arguments<Args>();
+    const ExciteOfSumsArgs& all = task.template arguments<ExciteOfSumsArgs>();
     float* const of_warps = reinterpret_cast<float*>(task.template work_as<char>() + all.work_at);
-    const int row_count = excite_sum<Veu>({args.channels, args.parts, args.sums_part, all.sums_lanes_log2}, from, of_warps);
+    int row_count = 0, first = 0;
+    // Where there are several turns, each has all threads, and leaves one row: the sums of all turns lie one behind the other.
+#pragma unroll 1
+    for (; first < args.channels; first += kExciteMostHidden)
+      row_count = excite_sum<Veu>({min(args.channels - first, kExciteMostHidden), args.parts, args.sums_part, all.sums_lanes_log2},
+                                  from + first, of_warps + first);
     sync_compute<Veu>();
-    return excite_first<Veu>(all, weights, of_warps, row_count, of_warps + kExciteMostHidden, rows);
+    return excite_first<Veu, Args>(task, all, weights, of_warps, row_count, of_warps + first, rows);
   }
 }
 
@@ -169,8 +221,13 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
         for (int row = 0; row < kComputeWarps; ++row) of_row[row] = row < row_count ? rows[row * args.padded_hidden + r] : 0.0f;
 #pragma unroll
         for (int row = 0; row < kComputeWarps; ++row) v += of_row[row];
-        const ExciteActivation& call = args.hidden_activation;
-        v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
+        if constexpr (kExciteRounds<Args>) {
+          const ExciteSteps& steps = task.template arguments<Args>().steps;
+          v = excite_looked_up(excite_tables(task, steps), v, steps.hidden_low, steps.hidden_high);
+        } else {
+          const ExciteActivation& call = args.hidden_activation;
+          v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
+        }
       }
       of_chunk[k] = v;
     }
@@ -192,10 +249,35 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
   }
 #pragma unroll
   for (int step = 1; step < kExciteLanes; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
-  const float v = excite_activate(args.gate.kind, fmaf(sum, column.scale, column.bias), args.gate.a, args.gate.b);
+  const float before = fmaf(sum, column.scale, column.bias);
+  float v;
+  if constexpr (kExciteRounds<Args>) {
+    const ExciteSteps& steps = task.template arguments<Args>().steps;
+    v = excite_looked_up(excite_tables(task, steps) + kExciteTable, before, steps.gate_low, steps.gate_high);
+  } else {
+    v = excite_activate(args.gate.kind, before, args.gate.a, args.gate.b);
+  }
   if (part == 0) gates[gate] = v;
   sync_compute<Veu>();
   return gates;
+}
+
+template <class Args, class In, class Out, class Veu>
+RK_INLINE float4 excited(const Task<Veu>& task, float4 x, const float4& gate) {
+  if constexpr (kExciteRounds<Args> && sizeof(In) == 1) {
+    const float low = task.template arguments<Args>().steps.in_low;
+    x = float4{x.x + low, x.y + low, x.z + low, x.w + low};
+  }
+  float4 v = {x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w};
+  if constexpr (kExciteRounds<Args>) {
+    const SqueezeRounding& to = task.template arguments<Args>().steps.out;
+    v = float4{squeeze_rounded_to(to, v.x), squeeze_rounded_to(to, v.y), squeeze_rounded_to(to, v.z), squeeze_rounded_to(to, v.w)};
+    if constexpr (sizeof(Out) == 1) {
+      const float low = task.template arguments<Args>().steps.out_low;
+      v = float4{v.x - low, v.y - low, v.z - low, v.w - low};
+    }
+  }
+  return v;
 }
 
 template <class Veu, int kVector, bool NARROW, class Args, class In, class Out>
@@ -220,6 +302,7 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
     return static_cast<int32_t>(row) * strides[2] + static_cast<int32_t>(column) * strides[3];
   };
 
+  if constexpr (kExciteRounds<Args>) excite_copy_tables(task, task.template arguments<Args>().steps);
   // Code that runs once costs the time in which its bytes are fetched. So there is one copy of the loads, which in the first turn are
   // under way while the gates are computed, and one copy of the store: values[0] is stored, and the other values move up.
   float4 gate = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -242,10 +325,11 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
     for (uint32_t turn = 0; turn < kExciteAhead && first < end; ++turn, first += kPixels) {
       const float4 x = values[0].floats();
       Out* const to = out + offset(first, args.out_strides);
+      const float4 v = excited<Args, In, Out>(task, x, gate);
       if constexpr (kVector == 4)
-        store_left(to, left, float4{x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w});
+        store_left(to, left, v);
       else
-        store1(to, x.x * gate.x);
+        store1(to, v.x);
 #pragma unroll
       for (int i = 0; i + 1 < kExciteAhead; ++i) values[i] = values[i + 1];
     }
@@ -260,6 +344,15 @@ template <class Veu, int kVector, bool NARROW, class In = float, class Out = flo
 RK_BODY void excite_of_sums(const Task<Veu>& task) {
   static_assert(NARROW);
   excite_map<Veu, kVector, NARROW, ExciteOfSumsArgs, In, Out>(task);
+}
+
+template <class Veu, int kVector, class In = float, class Out = float>
+RK_BODY void excite_rounded(const Task<Veu>& task) {
+  excite_map<Veu, kVector, true, RoundedExciteArgs, In, Out>(task);
+}
+template <class Veu, int kVector, class In = float, class Out = float>
+RK_BODY void excite_rounded_of_sums(const Task<Veu>& task) {
+  excite_map<Veu, kVector, true, RoundedOfSumsArgs, In, Out>(task);
 }
 
 }  // namespace rk

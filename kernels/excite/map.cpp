@@ -45,7 +45,8 @@ float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to
   return scale;
 }
 
-bool takes_map(const Tensor& tensor, Precision precision) {
+bool takes_map(const Tensor& tensor, Precision precision, bool bytes) {
+  if (bytes && is_whole_byte(tensor.dtype)) return is_plain_values_or_bytes(tensor);
   return is_plain_values(tensor) && (!is_narrow(tensor.dtype) || has_narrow_activations(precision));
 }
 

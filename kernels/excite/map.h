@@ -25,7 +25,7 @@ void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, i
 float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to);
 inline int64_t weight_bytes_of(bool narrow) { return narrow ? 2 : 4; }
 
-// Whether the map is f32, or has 16 bits and the precision lets activations have 16 bits.
-bool takes_map(const Tensor& tensor, Precision precision);
+// Whether the map is f32, or has 16 bits and the precision lets activations have 16 bits; with `bytes`, also whole numbers in bytes.
+bool takes_map(const Tensor& tensor, Precision precision, bool bytes = false);
 
 }  // namespace tamp::kernels

@@ -36,6 +36,12 @@ inline constexpr int kExciteCell = 8;
 inline constexpr int kExciteMostFirst = kExciteThreads;  // hidden values: a thread has one
 constexpr int excite_first_bytes(int cells, int padded_hidden) { return padded_hidden * (cells * kExciteCell * 2 + 4); }
 // Behind excite_work_bytes: the sums of channels of each warp (or of several warps), and the sums of all.
-constexpr int excite_sums_bytes(int padded_channels) { return (kExciteMostHidden + padded_channels) * 4; }
+constexpr int excite_sums_bytes(int padded_channels) {
+  const int turns = (padded_channels + kExciteMostHidden - 1) / kExciteMostHidden;
+  return (turns * kExciteMostHidden + padded_channels) * 4;
+}
+
+// In quantised networks: what a rounded sum may be, hence the numbers of a table.
+inline constexpr int kExciteTable = kExciteThreads;
 
 }  // namespace rk

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "kernels/excite/numbers.cuh"
+#include "kernels/vdevice/epilogue.cuh"
 #include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/values.cuh"
 
@@ -35,13 +36,19 @@ struct SqueezeArgs {  // in tables
   Divisor width;
 };
 
-// Where a rTask is in the map, and where a thread is in the rTask's block of channels.
+// In quantised networks: what becomes of a number.
+struct SqueezeRounding {  // in tables
+  float scale, low, high;
+};
+RK_INLINE float squeeze_rounded_to(const SqueezeRounding& to, float x) { return rounded(x * to.scale, to.low, to.high); }
+
+// Where a rTask is in the map, and where a thread is in the rTask's block of channels. Args: with the divisors tiles and blocks.
 struct SqueezePlace {
   int32_t image, block, tile, part;
   int32_t in_block, channel;
 };
-template <int kVector>
-RK_INLINE SqueezePlace squeeze_place(const SqueezeProductArgs& args, uint32_t index) {
+template <int kVector, class Args>
+RK_INLINE SqueezePlace squeeze_place(const Args& args, uint32_t index) {
   uint32_t tile, block;
   const uint32_t blocks = divide(index, args.tiles, tile), image = divide(blocks, args.blocks, block);
   const int32_t in_block = static_cast<int32_t>(threadIdx.x % (kExciteChannels / kVector)) * kVector;
@@ -82,15 +89,10 @@ RK_INLINE float excite_dot(float sum, const float4& a, const float4& b) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// The end of a rTask. `sum`: what the thread has added up of its channels. `weights` and `stage`: the pipe and its first chunk, which has
-// arrived.
-template <class Veu, int kVector, bool NARROW>
-RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& args, const SqueezePlace& place, WeightPipe<Veu>& weights,
-                              const char* stage, float4 sum) {
+// Adds up what the threads have of their channels. Returns the sum of the block's channel `thread`, for the first threads.
+template <class Veu, int kVector>
+RK_INLINE float squeeze_total(float* of_warps, float4 sum) {
   static_assert(Veu::kComputeThreads == kExciteThreads);
-  constexpr int kMeanLanes = kExciteChannels / kSqueezeLanes, kRowBytes = kExciteChannels * (NARROW ? 2 : 4);
-  float* const of_warps = task.template work_as<float>();
-  float* const sums = of_warps + kComputeWarps * kExciteChannels;
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id();
   if constexpr (kVector == 4) {
 #pragma unroll
@@ -103,12 +105,27 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
     of_warps[warp_id() * kExciteChannels + lane] = sum.x;
   }
   sync_compute<Veu>();
+  float all = 0.0f;
   if (thread < kExciteChannels) {
-    float all = 0.0f;
 #pragma unroll
     for (int w = 0; w < kComputeWarps; ++w) all += of_warps[w * kExciteChannels + thread];
-    sums[thread] = place.block * kExciteChannels + thread < args.channels ? all : 0.0f;  // memory behind the last channel may hold anything
   }
+  return all;
+}
+
+// The end of a rTask. `sum`: what the thread has added up of its channels. `weights` and `stage`: the pipe and its first chunk, which has
+// arrived. `factor` makes of a channel's sum what is multiplied.
+template <class Veu, int kVector, bool NARROW, class Factor>
+RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& args, const SqueezePlace& place, WeightPipe<Veu>& weights,
+                              const char* stage, float4 sum, const Factor& factor) {
+  constexpr int kMeanLanes = kExciteChannels / kSqueezeLanes, kRowBytes = kExciteChannels * (NARROW ? 2 : 4);
+  float* const of_warps = task.template work_as<float>();
+  float* const sums = of_warps + kComputeWarps * kExciteChannels;
+  const int thread = static_cast<int>(threadIdx.x);
+  const float all = squeeze_total<Veu, kVector>(of_warps, sum);
+  if (thread < kExciteChannels)
+    sums[thread] =
+        place.block * kExciteChannels + thread < args.channels ? factor(all) : 0.0f;  // memory behind the last channel may hold anything
   sync_compute<Veu>();
   const int part = thread % kSqueezeLanes;
   const float4 low = reinterpret_cast<const float4*>(sums + part * kMeanLanes)[0];
@@ -142,15 +159,13 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
   }
 }
 
-template <class Veu, int kVector, bool NARROW, class In = float>
-RK_BODY void squeeze(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+// What the thread has to add up of the map, as it lies.
+template <class Veu, int kVector, class In, class Args>
+RK_INLINE float4 squeeze_pixels(const Task<Veu>& task, const Args& args, const SqueezePlace& place, int channels) {
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
-  const SqueezeArgs& args = task.template arguments<SqueezeArgs>();
-  const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
   const uint32_t thread = threadIdx.x;
-  const int row = place.tile * args.rows, rows = place.channel < args.product.channels ? min(args.rows, args.height - row) : 0;
+  const int row = place.tile * args.rows, rows = place.channel < channels ? min(args.rows, args.height - row) : 0;
   const uint32_t end = static_cast<uint32_t>(rows) * args.width.divisor;
   const int32_t row_stride = args.in_strides[2], column_stride = args.in_strides[3];
   const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place) + row * row_stride;
@@ -170,9 +185,18 @@ RK_BODY void squeeze(const Task<Veu>& caller) {
       if (first + i * kPixels < end) squeeze_add(sum, values[i].floats());
     }
   }
+  return sum;
+}
+
+template <class Veu, int kVector, bool NARROW, class In = float>
+RK_BODY void squeeze(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const SqueezeArgs& args = task.template arguments<SqueezeArgs>();
+  const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
+  const float4 sum = squeeze_pixels<Veu, kVector, In>(task, args, place, args.product.channels);
   WeightPipe<Veu> weights = task.weights;
   const char* const stage = as_shared(weights.acquire());
-  squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum);
+  squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum, [](float all) { return all; });
 }
 
 }  // namespace rk

@@ -6,10 +6,14 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "compiler/ir/fused.h"
 #include "compiler/ir/fusion.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/products.h"
+#include "compiler/passes/whole_chain.h"
 
 namespace tamp::kernels {
 
@@ -23,6 +27,19 @@ struct Requantised {
 };
 // None if the rOperator is another.
 std::optional<Requantised> requantised_of(const Graph& graph, const ROperator& rop);
+
+// The numbers that an epilogue which rounds may leave, if these are few enough for a table.
+std::optional<WholeRange> rounded_range(const Epilogue& epilogue);
+
+// How a Fused looks up in a table: the step before it makes whole numbers, `at` an index, and the next step gathers.
+struct Lookup {
+  TensorId table;
+  int64_t low = 0;  // the number that the table begins with
+};
+std::optional<Lookup> lookup_at(const Graph& graph, const FusedView& view, size_t at);
+// Appends both steps; the second makes `to`.
+void append_lookup(Graph& graph, const std::string& name, TensorId from, TensorId to, const passes::WholeChain& made,
+                   std::vector<ROperator>& steps);
 
 FusionPattern requantised_products();
 

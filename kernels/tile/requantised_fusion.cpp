@@ -35,14 +35,6 @@ bool rounds_plainly(const Graph& graph, const ROperator& rop) {
   return shape.size() >= 2 && element_count(shape) > shape[channel_dim(rop, shape)] && holds_whole_numbers(graph, rop.inputs[0]);
 }
 
-std::optional<WholeRange> range_of(const Epilogue& epilogue) {
-  constexpr float kMost = 1 << 20;
-  if (!(epilogue.a >= -kMost && epilogue.b <= kMost)) return std::nullopt;
-  const auto low = static_cast<int64_t>(epilogue.a), high = static_cast<int64_t>(epilogue.b);
-  const bool are_whole = static_cast<float>(low) == epilogue.a && static_cast<float>(high) == epilogue.b;
-  return are_whole && low <= high && high - low < 256 ? std::optional(WholeRange{low, high}) : std::nullopt;
-}
-
 // The steps in the one form that requantised_of knows: for a row {mul, add, rounded}, for a table a whole number that is an index into it.
 RegionSteps joined(Graph& graph, const ROperator& product, const ROperator& chain, const passes::WholeChain& made) {
   const std::string name = chain.name;
@@ -61,14 +53,7 @@ RegionSteps joined(Graph& graph, const ROperator& product, const ROperator& chai
     last = to;
   }
   if (!made.table.empty()) {
-    const TensorId index = passes::add_like(graph, last, name + ".index", shape);
-    graph.tensor(index).dtype = DType::i64;
-    ROperator place = passes::make_elementwise(name + ".index", {{ElementwiseOp::sub, {0, 1}}, {ElementwiseOp::cast, {-1}}},
-                                               {last, number("low", static_cast<float>(made.table_low))}, index);
-    std::get<Elementwise>(place.attrs).dtype = DType::i64;
-    region.steps.push_back(std::move(place));
-    const TensorId table = add_f32_constant(graph, name + ".table", {static_cast<int64_t>(made.table.size())}, made.table);
-    region.steps.push_back({name, Gather{0}, {}, {table, index}, chain.outputs, {}});
+    append_lookup(graph, name, last, chain.outputs[0], made, region.steps);
   }
   region.steps.back().origin = chain.origin;
   return region;
@@ -82,7 +67,7 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
     const ROperatorId maker = uses.maker_for_one(id);
     if (!maker.valid() || !rounds_plainly(graph, graph.rop(maker))) continue;
     const ROperator& product = graph.rop(maker);
-    const std::optional<WholeRange> range = range_of(product.epilogue);
+    const std::optional<WholeRange> range = rounded_range(product.epilogue);
     const Shape& shape = graph.tensor(id).shape;
     if (!range) continue;
     const auto made = passes::whole_chain_of(graph, chain, id, *range, channel_dim(product, shape));
@@ -107,6 +92,34 @@ bool has_steps(const ROperator& rop, std::initializer_list<ElementwiseOp> ops) {
 
 }  // namespace
 
+std::optional<WholeRange> rounded_range(const Epilogue& epilogue) {
+  constexpr float kMost = 1 << 20;
+  if (!(epilogue.a >= -kMost && epilogue.b <= kMost)) return std::nullopt;
+  const auto low = static_cast<int64_t>(epilogue.a), high = static_cast<int64_t>(epilogue.b);
+  const bool are_whole = static_cast<float>(low) == epilogue.a && static_cast<float>(high) == epilogue.b;
+  return are_whole && low <= high && high - low < 256 ? std::optional(WholeRange{low, high}) : std::nullopt;
+}
+
+std::optional<Lookup> lookup_at(const Graph& graph, const FusedView& view, size_t at) {
+  if (at == 0 || at + 1 >= view.count() || !has_steps(view.step(at), {ElementwiseOp::sub, ElementwiseOp::cast})) return std::nullopt;
+  const std::optional<float> low = passes::scalar_value(graph, view.input(at, 1));
+  if (!low || !view.as<Gather>(at + 1) || !view.feeds(at - 1, at) || !view.feeds(at, at + 1, 1)) return std::nullopt;
+  return Lookup{view.input(at + 1, 0), static_cast<int64_t>(*low)};
+}
+
+void append_lookup(Graph& graph, const std::string& name, TensorId from, TensorId to, const passes::WholeChain& made,
+                   std::vector<ROperator>& steps) {
+  const TensorId index = passes::add_like(graph, from, name + ".index", graph.tensor(from).shape);
+  graph.tensor(index).dtype = DType::i64;
+  const TensorId low = add_f32_constant(graph, name + ".low", {}, {static_cast<float>(made.table_low)});
+  ROperator place =
+      passes::make_elementwise(name + ".index", {{ElementwiseOp::sub, {0, 1}}, {ElementwiseOp::cast, {-1}}}, {from, low}, index);
+  std::get<Elementwise>(place.attrs).dtype = DType::i64;
+  steps.push_back(std::move(place));
+  const TensorId table = add_f32_constant(graph, name + ".table", {static_cast<int64_t>(made.table.size())}, made.table);
+  steps.push_back({name, Gather{0}, {}, {table, index}, {to}, {}});
+}
+
 std::optional<Requantised> requantised_of(const Graph& graph, const ROperator& rop) {
   const std::optional<FusedView> view = FusedView::of(rop);
   if (!view || view->count() < 2 || rop.outputs.size() != 1 || !(view->as<Conv>(0) || view->as<MatMul>(0))) return std::nullopt;
@@ -114,10 +127,10 @@ std::optional<Requantised> requantised_of(const Graph& graph, const ROperator& r
   found.product = view->alone(0);
   found.product.outputs = rop.outputs;
   const Epilogue& e = found.product.epilogue;
-  if (e.activation != Activation::rounded || !range_of(e)) return std::nullopt;
+  if (e.activation != Activation::rounded || !rounded_range(e)) return std::nullopt;
   const auto value = [&](size_t step, size_t i) { return passes::scalar_value(graph, view->input(step, i)); };
   size_t at = 1;
-  found.results = *range_of(e);
+  found.results = *rounded_range(e);
   if (has_steps(view->step(1), {ElementwiseOp::mul, ElementwiseOp::add, ElementwiseOp::rounded})) {
     const ElementwiseStep& end = std::get<Elementwise>(view->step(1).attrs).steps[2];
     const std::optional<float> scale = value(1, 1);
@@ -130,11 +143,10 @@ std::optional<Requantised> requantised_of(const Graph& graph, const ROperator& r
     at = 2;
   }
   if (at == view->count()) return found;
-  const std::optional<float> low = has_steps(view->step(at), {ElementwiseOp::sub, ElementwiseOp::cast}) ? value(at, 1) : std::nullopt;
-  if (view->count() != at + 2 || !low || !view->as<Gather>(at + 1) || !view->feeds(at - 1, at) || !view->feeds(at, at + 1, 1))
-    return std::nullopt;
-  found.table = view->input(at + 1, 0);
-  found.table_low = static_cast<int64_t>(*low);
+  const std::optional<Lookup> lookup = lookup_at(graph, *view, at);
+  if (!lookup || view->count() != at + 2) return std::nullopt;
+  found.table = lookup->table;
+  found.table_low = lookup->low;
   const Tensor& table = graph.tensor(found.table);
   const float* const first = f32_data(table);
   const auto [least, most] = std::minmax_element(first, first + element_count(table.shape));

@@ -111,6 +111,17 @@ class Chain:
         gate = self.quantise(self.add("Sigmoid", x.name), 128 / (1 + np.exp(-np.clip(real, -80, 80))), -7, 0 if self.kind == "u8" else -128)
         return self.end(self.add("Mul", x.name, gate.name), real * gate.values * 2.0 ** gate.exponent, zero)
 
+    def excited(self, hidden, zero, silu=True):
+        """Squeeze-and-excite: the mean of each channel, two products, and the gates' product with the map, each of them quantised."""
+        x = self.last
+        self.end(self.add("GlobalAveragePool", x.name), x.values.mean((2, 3), keepdims=True) * 2.0 ** x.exponent, zero)
+        self.conv(hidden, relu=not silu, zero=zero if silu else 0 if self.kind == "u8" else -128)
+        if silu:
+            self.gated(zero)
+        self.conv(x.values.shape[1], zero=zero)
+        gate = self.activated("HardSigmoid", lambda v: np.clip(v / 4 + 0.5, 0, 1), zero=0 if self.kind == "u8" else -128, alpha=0.25, beta=0.5)
+        return self.end(self.add("Mul", x.name, gate.name), x.values * gate.values * 2.0 ** (x.exponent + gate.exponent), zero)
+
     def side_by_side(self, a, b, zero):
         """A Concat, quantised anew. Scales of its operands differ."""
         values = np.concatenate([v.values * 2.0 ** v.exponent for v in (a, b)], 1)
@@ -243,6 +254,22 @@ def parted(kind, kernel, stride):
     return c
 
 
+def excited(kind, images, size, channels, kernel, stride, silu):
+    """Gates of channels, of a depthwise convolution (kernel > 1) or of another one. (Sizes are powers of two, so that means are exact.)"""
+    c = Chain(12, [images, 16, *size], kind)
+    low = 0 if kind == "u8" else -128
+    c.conv(channels, zero=100 if kind == "u8" and silu else low, relu=not silu)
+    if silu:
+        c.gated(zero=20)
+    if kernel > 1:
+        c.conv(channels, kernel=kernel, stride=stride, pad=kernel // 2, group=channels, zero=110 if kind == "u8" and silu else low, relu=not silu)
+        if silu:
+            c.gated(zero=17 if kind == "u8" else -100)
+    c.excited(8 if channels > 1024 else max(channels // 12, 3), zero=60 if kind == "u8" else 9, silu=silu)
+    c.conv(40, zero=9)
+    return c
+
+
 def concat(kind, channels=(32, 64), kernel=1):
     """Parts of a pixel that are no whole sixteens have neighbours right behind them, which nobody may overwrite. A convolution with padding takes halves,
     since the bytes would begin at another number than 0."""
@@ -271,6 +298,14 @@ CASES += [(f"inverted_{kind}_{images}_{stride}", lambda kind=kind, images=images
 CASES += [(f"parted_{kind}_{kernel}_{stride}", lambda kind=kind, kernel=kernel, stride=stride: parted(kind, kernel, stride), 1, "pixels by 8") for kind, kernel, stride in (("u8", 5, 1), ("u8", 7, 2))]
 CASES += [(f"concat_{kind}", lambda kind=kind: concat(kind), 1, "again") for kind in TYPES]
 CASES += [(f"concat_{kind}_in_eights_{kernel}", lambda kind=kind, kernel=kernel: concat(kind, (24, 40), kernel), least, "again") for kind, kernel, least in (("u8", 1, 1), ("s8", 3, 0))]
+# Kind, images, size, channels, kernel, stride, whether activations are silu (else relu); and a word of an rKernel: gates of sums, or of products by parts.
+EXCITED = [("u8", 1, (16, 16), 96, 3, 1, True, "excite_rounded_of_sums"), ("s8", 1, (16, 32), 72, 3, 2, False, ", squeezes"), ("u8", 2, (16, 16), 40, 5, 2, False, ", squeezes"),
+           ("s8", 2, (8, 16), 80, 5, 1, True, ", squeezes"), ("u8", 1, (16, 16), 64, 7, 1, True, "excite_rounded_of_sums"), ("u8", 1, (16, 8), 72, 1, 1, True, ", squeezes"),
+           ("s8", 3, (8, 8), 48, 1, 1, False, "channel_sums"), ("s8", 1, (64, 32), 72, 1, 1, True, "excite_rounded_of_sums")]
+CASES += [(f"excited_{kind}_{images}_{channels}_{kernel}_{stride}", lambda made=made: excited(*made), 1, body) for *made, body in EXCITED for kind, images, _, channels, kernel, stride, _ in [made]]
+
+# More channels than the threads of a vEU add up at once, on the many multiprocessors for which the gates are made so.
+MANY_CHANNELS = [("excited_u8_1152", lambda: excited("u8", 1, (8, 8), 1152, 3, 1, True), 2, "excite_rounded")]
 
 
 def few_sms(folder):
@@ -279,27 +314,28 @@ def few_sms(folder):
     return str(path)
 
 
-def check(cases, execution):
+def check(cases, execution, vdevice=None):
     """All of them in one program."""
     chains = [make() for _, make, _, _ in cases]
     finished = [chain.finished() for chain in chains]
 
     def test(tamp):
         parts = [many.Part(name, model, [chain.x]) for (name, _, _, _), (model, _), chain in zip(cases, finished, chains)]
-        options = many.Options(precision="fp16", vdevice=few_sms(tamp.folder), execution=execution, is_heavy=True)
+        options = many.Options(precision="fp16", vdevice=vdevice or few_sms(tamp.folder), execution=execution, is_heavy=True)
         for part, found, (_, right) in zip(parts, many.run(tamp.program, parts, options), finished):
             assert not isinstance(found, many.Failure), f"{part.name}: {found.text}"
             wrong = np.argwhere(found[0] != right)
             assert found[0].shape == right.shape and wrong.size == 0, f"{part.name}: {len(wrong)} of {right.size} differ, first at {wrong[0]}: {found[0][tuple(wrong[0])]}, not {right[tuple(wrong[0])]}"
-    test.__name__ = "_".join(["test", *dict.fromkeys(name.split("_")[0] for name, *_ in cases), execution])
+    test.__name__ = "_".join(["test", *dict.fromkeys(name.split("_")[0] for name, *_ in cases), vdevice or "few", execution])
     return test
 
 
 def test_products_are_on_integer_tensor_cores(tamp):
     """In the precision that tamp takes for such models."""
-    for name, make, least, word in CASES:
+    for name, make, least, word in CASES + MANY_CHANNELS:
         (tamp.folder / "model.onnx").write_bytes(make().finished()[0].SerializeToString())
-        said = tamp("compile", "model.onnx", "--vdevice", few_sms(tamp.folder), "-o", name).stderr
+        vdevice = few_sms(tamp.folder) if (name, make, least, word) in CASES else "h200"
+        said = tamp("compile", "model.onnx", "--vdevice", vdevice, "-o", name).stderr
         found = re.search(r"(\d+) of (\d+) products on integer tensor cores", said)
         rkernels = [phase["rkernel"] for phase in json.loads((tamp.folder / name / "model.rprogram.json").read_text())["rops"]]
         assert found and int(found[1]) >= least and any(word in rkernel for rkernel in rkernels), f"{name}: {rkernels}\n{said}"
@@ -311,8 +347,9 @@ def of(*kinds):
 
 TESTS = [test_products_are_on_integer_tensor_cores, check(of("pointwise"), "persistent"), check(of("residual", "padded"), "persistent"),
          check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"), check(of("again", "concat", "inverted"), "persistent"),
+         check(of("excited"), "persistent"), check(MANY_CHANNELS, "persistent", "h200"),
          *[check([case], "persistent") for case in of("parted")],  # each alone: beside others fewer threads share an item
-         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "again", "inverted") if "u8" in case[0]], "graph")]
+         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "again", "inverted", "excited") if "u8" in case[0]], "graph")]
 
 if __name__ == "__main__":
     sys.exit(harness.main(TESTS))

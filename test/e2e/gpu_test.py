@@ -89,6 +89,7 @@ TESTS += [quantised_test(network, "qdq u8 s8 channel", "fp16") for network in ("
 TESTS += [quantised_test(network, "dynamic s8", precision) for network in ("blocks", "transformer", "perceptron") for precision in ("tf32", "fp16")]
 TESTS += [quantised_test("blocks", "qdq u8 s8 channel", "fp16", batch=48)]
 TESTS += [bytes_test(*case[:2], lambda tamp: in_bytes.few_sms(tamp.folder)) for case in in_bytes.CASES]
+TESTS += [bytes_test(*case[:2], lambda tamp: "h200") for case in in_bytes.MANY_CHANNELS]
 TESTS += [bytes_test(*case[:2], lambda tamp: in_bytes.few_sms(tamp.folder)) for case in rows_in_bytes.INTEGERS]
 
 

@@ -258,6 +258,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("bytes_of_sums", lambda: bytes_test.residual("s8", 1, 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
     *((f"bytes_of_eights_{kind}", lambda kind=kind, kernel=kernel: bytes_test.concat(kind, (24, 40), kernel).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16") for kind, kernel in (("u8", 1), ("s8", 3))),
     ("bytes_of_tables", lambda: bytes_test.again("s8", 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
+    *((f"bytes_of_gates_{number}", lambda number=number: bytes_test.excited(*bytes_test.EXCITED[number][:-1]).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], rkernels)
+      for number, rkernels in ((0, "depthwise_sums excite_rounded_of_sums"), (3, "depthwise_sums excite_rounded<"), (5, "channel_sums excite_rounded<"), (7, "channel_sums excite_rounded_of_sums"))),
     ("bytes_of_pixels", lambda: bytes_test.pixels("u8").finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "patch_strip_fp16 depthwise_strips"),
     ("bytes_of_rows", lambda: bytes_rows.quantised(lambda: bytes_rows.encoder(33, 64, 2, 2), "qdq s8 s8 symmetric")[0], ["--vdevice", "h200", "--precision", "fp16"],
      "normalize<quantised attention_rounded_once elementwise staged_conv_fp16"),
