@@ -1,10 +1,12 @@
-// Host side of patch_conv.cuh and patch_normalize.cuh: the packed weights, what the candidates cost, and what a rTask touches. rTask t is
+// Host side of patch_conv.cuh, patch_normalize.cuh and patch_quantised.cuh: the packed weights, what the candidates cost, and what a rTask
+// touches. rTask t is
 // ((n_block * images + image) * tiles_h + tile_y) * tiles_w + tile_x, so that the rTasks of one ring block follow each other.
 #include "kernels/first/patch_conv.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -55,14 +57,17 @@ std::optional<FusedView> normalised_pixels(const ROperator& rop) {
   return is_of_pixels ? steps : std::nullopt;
 }
 
-// The Conv without the normalisation behind it; else the rOperator.
-ROperator plain_conv(const ROperator& rop) {
+// The Conv without the normalisation behind it, or the quantisation in front of it; else the rOperator.
+ROperator plain_conv(const Graph& graph, const ROperator& rop) {
+  if (const std::optional<QuantisedPatches> quantised = any_quantised_patches_of(graph, rop)) return quantised->steps.alone(1);
   const std::optional<FusedView> steps = normalised_pixels(rop);
   return steps ? steps->alone(0) : rop;
 }
 
 // Of normalised pixels: the convolution into the rows, which are a map whose channels lie side by side.
 std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop) {
+  if (const std::optional<QuantisedPatches> quantised = any_quantised_patches_of(graph, rop))
+    return product_of_quantised(graph, rop, quantised->steps);
   const std::optional<FusedView> steps = normalised_pixels(rop);
   if (!steps) return product_of(graph, rop, Activations::narrow);
   Graph alone = steps->body();
@@ -193,8 +198,9 @@ int64_t index_in_step(const PatchPlan& c, int64_t m, int64_t k) {
   return ((warp * c.m_tiles + tile) * 32 + row * 4 + k % 4) * 4 + k / 4 * 2 + upper;
 }
 
-void pack_step(const float* data, const Product& p, const PatchPlan& c, int64_t block, const Slot* slots, std::byte* table,
-               float* weights) {
+// `scales`: what the channels' weights are divided by; none where they are not.
+void pack_step(const float* data, const Product& p, const PatchPlan& c, int64_t block, const Slot* slots, const std::vector<float>& scales,
+               std::byte* table, float* weights) {
   for (int64_t k = 0; k < kPatchStepK; ++k) {
     const Slot& slot = slots[k];
     const int64_t row = slot.channel * patch_extent(p, 0, c.tile_h) + slot.h * p.dilation[0];
@@ -202,7 +208,9 @@ void pack_step(const float* data, const Product& p, const PatchPlan& c, int64_t 
     std::memcpy(table + k % 4 * 8 + k / 4 * 4, &bytes, 4);
     for (int64_t m = 0; m < std::min(c.block(), p.channels - block * c.block()); ++m) {
       const int64_t at = (slot.h * p.kernel[1] + slot.w) * p.in_channels + slot.channel;
-      weights[index_in_step(c, m, k)] = round_to_tf32(weight_at(data, p, 0, block * c.block() + m, at)) * slot.share;
+      const float weight = weight_at(data, p, 0, block * c.block() + m, at);
+      const float whole = scales.empty() ? weight : std::rint(weight / scales[static_cast<size_t>(block * c.block() + m)]);
+      weights[index_in_step(c, m, k)] = round_to_tf32(whole) * slot.share;
     }
   }
 }
@@ -213,11 +221,21 @@ int64_t ring_bytes(const Product& p, const PatchPlan& c) {
 
 int64_t bias_bytes(const Product& p, const PatchPlan& c) { return patch_blocks(p, c) * c.block() * 4; }
 
-// The bias, and behind it what a normalisation multiplies by and adds: one of each for every channel, padded to whole blocks.
+// The steps of which the weights of a quantised convolution are whole multiples; none of others.
+std::vector<float> whole_scales(const Graph& graph, const ROperator& rop, const Product& p) {
+  if (!any_quantised_patches_of(graph, rop)) return {};
+  return known(byte_scales_of(f32_data(graph.tensor(p.weights)), p), "steps of the weights", rop);
+}
+
+// The bias, and behind it the steps of whole weights, or what a normalisation multiplies by and adds: one of each for every channel, padded
+// to whole blocks.
 std::vector<float> channel_values(const Graph& graph, const ROperator& rop, const Product& p, const PatchPlan& c) {
   const auto padded = static_cast<size_t>(bias_bytes(p, c) / 4);
   std::vector<float> values = bias_of(graph, p);
   values.resize(padded, 0.0F);
+  const std::vector<float> scales = whole_scales(graph, rop, p);
+  values.insert(values.end(), scales.begin(), scales.end());
+  values.resize(values.size() + (scales.empty() ? 0 : padded - scales.size()), 0.0F);
   const std::optional<FusedView> steps = normalised_pixels(rop);
   if (!steps) return values;
   for (const size_t factor : {1, 2}) {
@@ -229,23 +247,35 @@ std::vector<float> channel_values(const Graph& graph, const ROperator& rop, cons
   return values;
 }
 
+// The numbers of a table behind, as they are stored.
+std::vector<float> table_of(const Graph& graph, const ROperator& rop, const Product& p) {
+  const std::optional<QuantisedPatches> quantised = any_quantised_patches_of(graph, rop);
+  if (!quantised || !quantised->lookup.table.valid()) return {};
+  const Tensor& table = graph.tensor(quantised->lookup.table);
+  std::vector<float> numbers(f32_data(table), f32_data(table) + element_count(table.shape));
+  for (float& number : numbers) number -= static_cast<float>(low_of(graph, p.out));
+  return numbers;
+}
+
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const Product p = known(patch_product_of(graph, rop), "patch_conv", rop);
   const PatchPlan c = config_of(rkernel);
   const std::vector<Slot> slots = slots_of(p);
   const float* const data = f32_data(graph.tensor(p.weights));
   const std::vector<float> of_channels = channel_values(graph, rop, p, c);
-  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + of_channels.size() * 4);
+  const std::vector<float> scales = whole_scales(graph, rop, p), table = table_of(graph, rop, p);
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + (of_channels.size() + table.size()) * 4);
   for (int64_t block = 0; block < patch_blocks(p, c); ++block) {
     for (int64_t s = 0; s < patch_steps(p); ++s) {
       std::byte* const chunk = bytes.data() + (block * patch_chunks(p, c) + s / c.chunk_steps) * c.chunk_steps * c.step_bytes();
       const int64_t in_chunk = s % c.chunk_steps;
       std::byte* const weights = chunk + c.chunk_steps * kPatchTableBytes + in_chunk * (c.step_bytes() - kPatchTableBytes);
-      pack_step(data, p, c, block, &slots[static_cast<size_t>(s * kPatchStepK)], chunk + in_chunk * kPatchTableBytes,
+      pack_step(data, p, c, block, &slots[static_cast<size_t>(s * kPatchStepK)], scales, chunk + in_chunk * kPatchTableBytes,
                 reinterpret_cast<float*>(weights));
     }
   }
   std::memcpy(bytes.data() + ring_bytes(p, c), of_channels.data(), of_channels.size() * 4);
+  if (!table.empty()) std::memcpy(bytes.data() + bytes.size() - table.size() * 4, table.data(), table.size() * 4);
   return bytes;
 }
 
@@ -336,24 +366,56 @@ void add_normalisation(const Request& request, const Normalize& op, const Produc
   phase.cost.latency_us += vdevice.cost("patch_conv.normalize_cycles") / (vdevice.clock_ghz * 1e3);
 }
 
+// Makes the phase one of patch_quantised.
+void add_quantisation(const Request& request, const QuantisedPatches& quantised, const Product& p, const PatchPlan& c, Phase& phase) {
+  const bool has_table = quantised.lookup.table.valid();
+  const DType out = request.graph.tensor(p.out).dtype;
+  const ElementwiseStep& round = quantised.steps.as<Elementwise>(0)->steps[1];
+  set_body(phase, is_whole_byte(out) ? "kernels/first/patch_quantised_bytes.cuh" : "kernels/first/patch_quantised.cuh",
+           "rk::patch_quantised", "rk::PatchQuantisedArgs");
+  const auto plain = std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "PLAIN"; });
+  *plain = {"kTable", has_table ? "true" : "false"};
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
+                {"scale", ArgValue{PackedArg{ring_bytes(p, c) + bias_bytes(p, c)}}},
+                {"table", has_table ? ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}} : null_arg()},
+                {"in_step", float_arg(*f32_data(request.graph.tensor(quantised.steps.input(0, 1))))},
+                {"in_low", float_arg(round.a)},
+                {"in_high", float_arg(round.b)},
+                {"out_low", float_arg(static_cast<float>(low_of(request.graph, p.out)))}};
+}
+
+// Whether patch_quantised takes the convolution.
+bool takes_quantised(const Request& request, const QuantisedPatches& quantised, const Product& p) {
+  const Epilogue& e = quantised.steps.step(1).epilogue;
+  if (e.activation != Activation::rounded || !rounded_range(e) || e.residual.valid() || e.sum) return false;
+  if (quantised.lookup.table.valid() && quantised.lookup.low != rounded_range(e)->low) return false;
+  return has_vector_outputs(request.graph, p) && is_plain_values_or_bytes(request.graph.tensor(p.out)) &&
+         byte_scales_of(f32_data(request.graph.tensor(p.weights)), p).has_value();
+}
+
 RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c, const std::optional<PixelSteps>& steps) {
   const std::optional<FusedView> normalized = normalised_pixels(request.rop);
-  const ROperator conv = plain_conv(request.rop);
+  const std::optional<QuantisedPatches> quantised = any_quantised_patches_of(request.graph, request.rop);
+  const ROperator conv = plain_conv(request.graph, request.rop);
   Phase phase = body_phase("kernels/first/patch_conv.cuh", "rk::patch_conv", "rk::PatchConvArgs");
   phase.template_args = {{"M_TILES", std::to_string(c.m_tiles)}, {"N_TILES", std::to_string(c.n_tiles)},
                          {"WARPS_M", std::to_string(c.warps_m)}, {"WARPS_K", std::to_string(c.warps_k)},
                          {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
   const DType values = request.graph.tensor(p.out).dtype;
-  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
+  if (values != DType::f32) phase.template_args.emplace_back("Out", value_type(values));
   set_args(request, conv, p, c, phase);
   phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
   phase.cost = cost_of(request.vdevice, p, c, values);
   if (normalized) add_normalisation(request, *normalized->as<Normalize>(normalized->count() - 1), p, c, steps, phase);
+  if (quantised) add_quantisation(request, *quantised, p, c, phase);
   const std::string name =
-      fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w, c.block(),
-                  c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
+      fmt::format("{}<{}x{} pixels, {} channels{}{}>",
+                  normalized  ? "patch_normalize"
+                  : quantised ? "patch_quantised"
+                              : "patch_conv",
+                  c.tile_h, c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
   RKernel rkernel = one_phase(name, to_config(c, kConfig), phase);
   if (steps) add_steps(*steps, rkernel);
   return rkernel;
@@ -361,12 +423,14 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c,
 
 std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<FusedView> steps = normalised_pixels(request.rop);
+  const std::optional<QuantisedPatches> quantised = any_quantised_patches_of(request.graph, request.rop);
   const bool normalizes = steps.has_value();
-  if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
+  if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes && !quantised) return {};
   const ShapedVDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32) return {};
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
+  if (quantised ? !takes_quantised(request, *quantised, *p) : is_whole_byte(request.graph.tensor(p->out).dtype)) return {};
   if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p))) return {};
   for (const size_t factor : {1, 2}) {
     const TensorId id = normalizes ? steps->input(steps->count() - 1, factor) : TensorId();
@@ -382,7 +446,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
     if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
-    plan.plain = is_plain(request.graph, plain_conv(request.rop), *p) ? 1 : 0;
+    plan.plain = !quantised && is_plain(request.graph, plain_conv(request.graph, request.rop), *p) ? 1 : 0;
     rkernels.push_back(rkernel_of(request, *p, plan, pixel_steps));
   }
   return rkernels;
@@ -432,6 +496,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 }  // namespace
 
-Family patch_conv() { return {"patch_conv", list_candidates, pack, accesses}; }
+Family patch_conv() {
+  return {"patch_conv", list_candidates, pack, accesses, nullptr, Narrowed::computes, /*takes_sums=*/false, /*takes_bytes=*/true};
+}
 
 }  // namespace tamp::kernels

@@ -275,6 +275,7 @@ RK_INLINE void patch_product(const Task<Veu>& task, const Args& all, const Patch
   WeightPipe<Veu> weights = task.weights;
   const int chunk_steps = args.chunk_steps;
   cp_async_wait<0>();
+  if constexpr (requires { finish.template prepare<CELL>(args, patch); }) finish.template prepare<CELL>(args, patch);
   sync_compute<Veu>();
   int steps = args.steps;  // at least one
 #pragma unroll 1

@@ -108,25 +108,6 @@ std::array<uint32_t, 4> lane_words(const float* data, const Product& p, const St
   return words;
 }
 
-// The convolution of a Fused that quantises its pixels first (quantised_patches_fusion.cpp), as one of the pixels as they come.
-std::optional<Product> product_of_quantised(const Graph& graph, const ROperator& rop, const FusedView& steps) {
-  Graph alone = steps.body();
-  const ROperator& conv = alone.rops[1];
-  for (const TensorId id : reads_of(conv)) {
-    const TensorId outside = id == conv.inputs[0] ? steps.input(0, 0) : steps.outside(id);
-    alone.tensor(id) = graph.tensor(outside);
-  }
-  alone.tensor(conv.outputs[0]) = graph.tensor(rop.outputs[0]);
-  std::optional<Product> p = product_of(alone, conv, Activations::bytes);
-  if (!p) return std::nullopt;
-  p->in = steps.input(0, 0);
-  p->weights = steps.outside(p->weights);
-  p->bias = p->bias.valid() ? steps.outside(p->bias) : p->bias;
-  p->epilogue_bias = steps.bias(1);
-  p->out = rop.outputs[0];
-  return p;
-}
-
 std::optional<Product> strip_product_of(const Graph& graph, const ROperator& rop) {
   const std::optional<FusedView> quantised = quantised_patches_of(rop);
   return quantised ? product_of_quantised(graph, rop, *quantised) : product_of(graph, rop, Activations::bytes);

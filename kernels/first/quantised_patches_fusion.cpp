@@ -35,17 +35,76 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   return FusionRegion{image, rops, join};
 }
 
+// The same with a chain behind that is a table. Found from the chain.
+std::optional<FusionRegion> looked_up_region_at(const Graph& graph, const Uses& uses, size_t at) {
+  const ROperator& chain = graph.rops[at];
+  if (!std::holds_alternative<Elementwise>(chain.attrs)) return std::nullopt;
+  for (const TensorId x : chain.inputs) {
+    const ROperatorId conv = uses.maker_for_one(x);
+    std::optional<FusionRegion> region = conv.valid() ? region_at(graph, uses, conv.index()) : std::nullopt;
+    if (!region || graph.rop(conv).epilogue.activation != Activation::rounded) continue;
+    const std::optional<WholeRange> range = rounded_range(graph.rop(conv).epilogue);
+    const std::optional<passes::WholeChain> table = range ? passes::whole_chain_of(graph, chain, x, *range, 1) : std::nullopt;
+    if (!table || !table->row.empty()) continue;
+    region->rops.push_back(at);
+    region->join = [rops = region->rops, table = *table](Graph& from) {
+      RegionSteps made{{from.rops[rops[0]], from.rops[rops[1]]}, from.rops[rops[2]].outputs};
+      const ROperator last = from.rops[rops[2]];
+      append_lookup(from, last.name, made.steps.back().outputs[0], last.outputs[0], table, made.steps);
+      made.steps.back().origin = last.origin;
+      return made;
+    };
+    return region;
+  }
+  return std::nullopt;
+}
+
+bool is_quantised_conv(const FusedView& steps) {
+  return steps.count() >= 2 && steps.as<Elementwise>(0) && steps.as<Conv>(1) && steps.feeds(0, 1) && quantises(*steps.as<Elementwise>(0));
+}
+
 }  // namespace
 
 std::optional<FusedView> quantised_patches_of(const ROperator& rop) {
-  std::optional<FusedView> steps = FusedView::of(rop);
-  if (!steps || steps->count() != 2 || !steps->as<Elementwise>(0) || !steps->as<Conv>(1) || !steps->feeds(0, 1)) return std::nullopt;
-  return quantises(*steps->as<Elementwise>(0)) ? steps : std::nullopt;
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  return steps && steps->count() == 2 && is_quantised_conv(*steps) ? steps : std::nullopt;
+}
+std::optional<QuantisedPatches> any_quantised_patches_of(const Graph& graph, const ROperator& rop) {
+  const std::optional<FusedView> steps = FusedView::of(rop);
+  if (!steps || !is_quantised_conv(*steps)) return std::nullopt;
+  if (steps->count() == 2) return QuantisedPatches{*steps, {}};
+  const std::optional<Lookup> lookup = lookup_at(graph, *steps, 2);
+  return lookup && steps->count() == 4 ? std::optional(QuantisedPatches{*steps, *lookup}) : std::nullopt;
+}
+
+std::optional<Product> product_of_quantised(const Graph& graph, const ROperator& rop, const FusedView& steps) {
+  Graph alone = steps.body();
+  const ROperator& conv = alone.rops[1];
+  for (const TensorId id : reads_of(conv)) {
+    const TensorId outside = id == conv.inputs[0] ? steps.input(0, 0) : steps.outside(id);
+    alone.tensor(id) = graph.tensor(outside);
+  }
+  alone.tensor(conv.outputs[0]) = graph.tensor(rop.outputs[0]);
+  std::optional<Product> p = product_of(alone, conv, Activations::bytes);
+  if (!p) return std::nullopt;
+  p->in = steps.input(0, 0);
+  p->weights = steps.outside(p->weights);
+  p->bias = p->bias.valid() ? steps.outside(p->bias) : p->bias;
+  p->epilogue_bias = steps.bias(1);
+  p->out = rop.outputs[0];
+  return p;
 }
 
 FusionPattern quantised_patches() {
   return {
       .title = "convolution of quantised pixels", .when = FusionTime::maps, .least_us_of_kind = 0.3, .regions = regions_at_each(region_at)};
+}
+
+FusionPattern looked_up_patches() {
+  return {.title = "convolution of quantised pixels",
+          .when = FusionTime::maps,
+          .least_us_of_kind = 0.3,
+          .regions = regions_at_each(looked_up_region_at)};
 }
 
 }  // namespace tamp::kernels

@@ -208,6 +208,17 @@ def pixels(kind):
     return c
 
 
+def image(kind, kernel, stride, size, silu):
+    """The same of few images, with a table behind the rounding or not."""
+    c = Chain(13, [2, 3, *size], kind)
+    low = 0 if kind == "u8" else -128
+    c.conv(40, kernel=kernel, stride=stride, pad=kernel // 2, relu=not silu, zero=(77 if kind == "u8" else -11) if silu else low)
+    if silu:
+        c.gated(zero=31 if kind == "u8" else -90)
+    c.conv(48, zero=5)
+    return c
+
+
 def again(kind, images):
     """Results that are rounded once more: with a row, by a table, by both; in front of products, and of what reads no bytes."""
     c = Chain(8, [images, 32, 20, 21], kind)
@@ -292,6 +303,8 @@ CASES += [(f"depthwise_{kind}_{images}_{stride}", lambda kind=kind, images=image
           for kind in TYPES for images, stride, body in ((3, 1, "depthwise<"), (12, 1, "depthwise_strips"), (6, 2, "depthwise<"), (24, 2, "depthwise_strips"))]
 CASES += [(f"wide_{kind}", lambda kind=kind: wide(kind), 3, "staged_conv_fp16<128") for kind in TYPES] + [(f"grouped_{kind}", lambda kind=kind: grouped(kind), 1, "whole") for kind in TYPES]
 CASES += [(f"pixels_{kind}", lambda kind=kind: pixels(kind), 1, "quantises, rounded") for kind in TYPES]
+CASES += [(f"image_{kind}_{kernel}_{stride}_{silu}", lambda made=(kind, kernel, stride, size, silu): image(*made), 1, "patch_quantised")
+          for kind, kernel, stride, size, silu in (("u8", 3, 2, (33, 30), True), ("s8", 3, 2, (32, 36), False), ("s8", 7, 2, (31, 29), True), ("u8", 3, 1, (20, 20), False))]
 
 CASES += [(f"again_{kind}_{images}", lambda kind=kind, images=images: again(kind, images), least, "again") for kind in TYPES for images, least in ((1, 2), (6, 2))]
 CASES += [(f"inverted_{kind}_{images}_{stride}", lambda kind=kind, images=images, stride=stride: inverted(kind, images, stride), 2, "again") for kind in TYPES for images, stride in ((3, 2), (12, 1))]
@@ -346,10 +359,10 @@ def of(*kinds):
 
 
 TESTS = [test_products_are_on_integer_tensor_cores, check(of("pointwise"), "persistent"), check(of("residual", "padded"), "persistent"),
-         check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"), check(of("again", "concat", "inverted"), "persistent"),
+         check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"), check(of("image"), "persistent"), check(of("again", "concat", "inverted"), "persistent"),
          check(of("excited"), "persistent"), check(MANY_CHANNELS, "persistent", "h200"),
          *[check([case], "persistent") for case in of("parted")],  # each alone: beside others fewer threads share an item
-         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "again", "inverted", "excited") if "u8" in case[0]], "graph")]
+         check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "image", "again", "inverted", "excited") if "u8" in case[0]], "graph")]
 
 if __name__ == "__main__":
     sys.exit(harness.main(TESTS))
