@@ -43,6 +43,16 @@ Slice whole_slice(const std::vector<int64_t>& shape) {
   return {std::vector<int64_t>(shape.size(), 0), std::vector<int64_t>(shape.size(), 1), shape};
 }
 
+OpAttrs::OpAttrs() = default;
+OpAttrs::OpAttrs(const OpAttrs& other) = default;
+OpAttrs::OpAttrs(OpAttrs&& other) noexcept = default;
+OpAttrs& OpAttrs::operator=(const OpAttrs& other) = default;
+OpAttrs& OpAttrs::operator=(OpAttrs&& other) noexcept = default;
+OpAttrs::~OpAttrs() = default;
+bool OpAttrs::operator==(const OpAttrs& other) const {
+  return static_cast<const AnyOperator&>(*this) == static_cast<const AnyOperator&>(other);
+}
+
 const char* name_of(const OpAttrs& attrs) {
   return std::visit(
       []<class Op>(const Op& op) {

@@ -710,8 +710,22 @@ template <class, class... Operators>
 using VariantOf = std::variant<Operators...>;
 }
 #define TAMP_ALTERNATIVE(Op) , Op
-using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE) TAMP_LOOP_MARKS(TAMP_ALTERNATIVE), Fused>;
+using AnyOperator = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE) TAMP_LOOP_MARKS(TAMP_ALTERNATIVE), Fused>;
 #undef TAMP_ALTERNATIVE
+
+// The variant, with its copies, moves and comparison in ops.cpp: each is a function for every operator, and every source that holds a
+// rOperator would compile them all, for 1 to 2 s.
+struct OpAttrs : AnyOperator {
+  using AnyOperator::AnyOperator;
+  using AnyOperator::operator=;
+  OpAttrs();
+  OpAttrs(const OpAttrs& other);
+  OpAttrs(OpAttrs&& other) noexcept;
+  OpAttrs& operator=(const OpAttrs& other);
+  OpAttrs& operator=(OpAttrs&& other) noexcept;
+  ~OpAttrs();
+  bool operator==(const OpAttrs& other) const;
+};
 
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
 bool ends_at_length(const OpAttrs& attrs);  // whether the results depend on a length of run time (docs/adr/0049)
