@@ -1,5 +1,6 @@
 // Programs with lengths of run time, and of several buckets: what they share, and what the generated files say of them.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "codegen/codegen.h"
 #include "compiler/compile.h"
