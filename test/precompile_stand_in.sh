@@ -3,10 +3,10 @@
 # the generated sources include from precompiled headers, in which the longer functions of the stand-in are but declared: programs get them from one
 # object, optimised (test/standin/split.py). Of the 4 s that a small network takes that is nearly half. The program that `tamp run` builds beside a
 # model (runtime_stub/host/runner.cpp), a quarter of the rest, knows of the model's name and no more, so it is compiled once for a model called
-# "model", and the linker gives that the functions of the one at hand. test/run.sh puts FOLDER in front of PATH for its tests, which start g++
-# several hundred times. What is compiled without the
-# stand-in or without -march=native is compiled as ever, so also what users compile by hand (user_project_test.py), where a header that a source
-# forgets to include is an error.
+# "model", and the linker gives that the functions of the one at hand. The host half of the generated source itself, a third of what is left, is the
+# same text in most models, and is compiled once for them all (test/standin/host_half.py). test/run.sh puts FOLDER in front of PATH for its tests,
+# which start g++ several hundred times. What is compiled without the stand-in or without -march=native is compiled as ever, so also what users
+# compile by hand (user_project_test.py), where a header that a source forgets to include is an error.
 #
 # Many tests run a program that another test has run: with other inputs, or to see something else of it. What g++ made of the same words and the same
 # sources since this script ran is copied from FOLDER/made.
@@ -93,8 +93,8 @@ done
 sources() { find -L "\$1" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h' -o -name '*.o' \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; }
 made=$folder/made/\$(PATH=/usr/bin:/bin && { printf '%s\\n' "\$@" && sources . && sources '$root/runtime_stub'; } | sha256sum | cut -c 1-64)
 
-# with_runner: builds a program of one model with the runner's object, in which the model is called "model". Says no if this is none of tamp run's
-# plain builds of a model: of its main.cu, or for --races of main.cpp and the model's object.
+# with_runner: makes \$words take the runner from an object in which the model is called "model". Says no if this is none of tamp run's plain
+# builds of a model: of its main.cu, or for --races of main.cpp and the model's object.
 with_runner() {
   local name main flags=() all=() word object seen=
   name=\$(sed -n '1s/^#define TAMP_MODEL_HEADER "\([A-Za-z0-9_]*\)\.h"\$/\1/p' main.cpp 2>/dev/null)
@@ -127,12 +127,60 @@ with_runner() {
   for word in create destroy input_count inputs message output_count outputs run status; do
     [ "\$name" = model ] || all+=("-Wl,--defsym=model_\$word=\${name}_\$word")
   done
-  '$gxx' "\${all[@]}" -x none "\$object"
+  words=("\${all[@]}" -x none "\$object")
 }
+
+# host_object NAME SOURCE: an object of the functions that SOURCE defines for the model NAME. One that does not compile is tried once.
+host_object() {
+  local any=$folder/made/host-\$({ printf '%s\n' "\${flags[@]}" && cat "\$2"; } | sha256sum | cut -c 1-64).o to=\$((\${#1} + 7))\${1}_detail
+  if [ ! -e "\$any" ]; then
+    '$gxx' "\${flags[@]}" -c -o "\$work/any.o" "\$2" || : >"\$work/any.o"
+    mv "\$work/any.o" "\$any"
+  fi
+  [ -s "\$any" ] || return
+  if [ "\$1" = model ]; then objects+=("\$any") && return; fi
+  nm "\$any" | awk -v to="\$to" '{ old = \$NF } gsub(/12model_detail/, to, \$NF) { print old, \$NF }' | LC_ALL=C sort -u >"\$work/names"
+  objcopy --redefine-syms="\$work/names" "\$any" "\$work/\$1.o" && objects+=("\$work/\$1.o")
+}
+
+# with_host: builds as \$words say, with the host half of each generated source as an object. Says no where warnings are asked for.
+with_host() {
+  [ "\$headers" = declared ] || return
+  local work=$folder/made/host.\$\$ flags=() all=() objects=() word source folders part=0 compiles=
+  for word in "\${words[@]}"; do
+    case \$word in
+      -Wno-* | -Wl,*) ;;
+      -W*) return 1 ;;
+      -c) compiles=yes ;;
+      -o) [ \${#flags[@]} -eq 0 ] && flags=("\${all[@]}") || return ;;
+      *.cu)
+        part=\$((part + 1))
+        folders=\$(python3 '$root/test/standin/host_half.py' "\$word" "\$work/\$part") || return
+        word=\$work/\$part/source.cu
+        while read -r source; do all+=(-iquote "\$source"); done <<<"\$folders"
+        ;;
+      -[DOUfmsIi]*) [ \${#flags[@]} -eq 0 ] || return ;;
+    esac
+    [ "\$word" = -c ] || all+=("\$word")
+  done
+  [ "\$part" -gt 0 ] && [ \${#flags[@]} -gt 0 ] || return
+  for source in "\$work"/*/*.host.cpp; do
+    host_object "\$(basename "\$source" .host.cpp)" "\$source" || return
+  done
+  if [ -z "\$compiles" ]; then
+    '$gxx' "\${all[@]}" -x none "\${objects[@]}"
+  else
+    '$gxx' -c "\${all[@]}" && mv "\$out" "\$work/made.o" && '$gxx' -r -o "\$out" "\$work/made.o" "\${objects[@]}"
+  fi
+}
+
 if [ -n "\$out" ] && [ -e "\$made" ]; then
   cp "\$made" "\$out"
 else
-  with_runner 2>/dev/null || '$gxx' "\${words[@]}" || exit
+  plain=("\${words[@]}")
+  with_runner 2>/dev/null && runner=yes || runner=
+  with_host 2>/dev/null || { [ -n "\$runner" ] && '$gxx' "\${words[@]}" 2>/dev/null; } || '$gxx' "\${plain[@]}" || exit
+  rm -rf '$folder/made/host.'\$\$
   [ -z "\$out" ] || { cp "\$out" "\$made.\$\$" && mv "\$made.\$\$" "\$made"; }
 fi
 SCRIPT

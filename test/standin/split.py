@@ -46,4 +46,5 @@ def main():
             (folder / header.name).write_text(part)
 
 
-main()
+if __name__ == "__main__":
+    main()
