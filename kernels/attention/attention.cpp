@@ -388,15 +388,17 @@ void append_rows(const Request& request, const Heads& heads, std::vector<RKernel
 
 // How bytes of Q, K and V become halves, and the number that a byte of 0 of the result stands for.
 void add_bytes(const Graph& graph, const Heads& heads, Phase& phase) {
-  ArgList flips, bases;
+  ArgList flips, bases, zeros;
   for (const Operand operand : {kQ, kK, kV}) {
     const DType dtype = type_of(graph, heads, operand);
     const int64_t low = dtype == DType::whole_i8 ? -128 : low_of(graph, heads.tensors[operand]);
     flips.push_back(arg(int64_t{dtype == DType::whole_i8 ? 0x80808080 : 0}));
     bases.push_back(arg(is_whole_byte(dtype) ? int64_t{half_of(static_cast<float>(1024 - low))} * 0x10001 : int64_t{0}));
+    zeros.push_back(arg(is_whole_byte(dtype) ? -128 - low : int64_t{0}));
   }
   add_args(phase, {{"flips", ArgValue{flips}},
                    {"bases", ArgValue{bases}},
+                   {"zeros", ArgValue{zeros}},
                    {"out_low", float_arg(static_cast<float>(low_of(graph, heads.tensors[kOut])))}});
 }
 
@@ -432,6 +434,19 @@ void round(const Request& request, const Heads& heads, const std::string& body, 
            {{"again_step", float_arg(by.again_step)}, {"again_low", float_arg(by.again.low)}, {"again_high", float_arg(by.again.high)}});
 }
 
+// Whether attention_rounded_rows takes such bytes: sums stay below 2^22, weights are bytes, and the GPU multiplies bytes, as those do that
+// have bf16.
+bool are_bytes_of_rows(const Request& request, const Heads& heads) {
+  const AttentionRounding& by = *std::get<Attention>(request.rop.attrs).rounding;
+  const auto is_byte = [](const RoundedTo& to) { return !to.rounds() || (to.low <= 0 && to.high <= 255); };
+  if (by.products.rounds() && !(by.products.high - by.products.low < 256)) return false;
+  return request.vdevice.bf16 && is_byte(by.weights) && is_byte(by.again) && (!by.again.rounds() || by.again_step > 0) &&
+         std::ranges::all_of(std::array{kQ, kK, kV}, [&](Operand operand) {
+           const int64_t low = low_of(request.graph, heads.tensors[operand]);
+           return type_of(request.graph, heads, operand) == DType::whole_i8 || (low <= 0 && low >= -255);
+         });
+}
+
 // The body whose warps have 16 queries and the scores of all keys each, if there is one for so many and rows lie as it takes them.
 std::optional<RKernel> rounded_rows_rkernel_of(const Request& request, const Heads& heads) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
@@ -446,7 +461,8 @@ std::optional<RKernel> rounded_rows_rkernel_of(const Request& request, const Hea
   const RoundedTo& last = by.sums.rounds() ? by.sums : by.products;
   const double step = by.sums.rounds() ? by.sum_step : by.product_step * by.sum_step;
   if (!last.rounds() || (!by.sums.rounds() && adds) || !(last.high - last.low < 256) || !(step > 0)) return std::nullopt;
-  const int64_t work_bytes = rk::rounded_rows_work_bytes(static_cast<int>(size), static_cast<int>(keys));
+  if (is_whole_byte(in) && !are_bytes_of_rows(request, heads)) return std::nullopt;
+  const int64_t work_bytes = rk::rounded_rows_work_bytes(static_cast<int>(size), static_cast<int>(keys), is_whole_byte(in));
   if (work_bytes > d.work_bytes()) return std::nullopt;
   const double cycles = d.cost("attention.rounded_rows.fixed_cycles") +
                         static_cast<double>(keys) * d.cost("attention.rounded_rows.key_cycles") +

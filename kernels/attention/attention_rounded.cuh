@@ -24,6 +24,7 @@ struct RoundedAttentionArgs {  // in tables
   int32_t rounds;  // AttentionRounds
   // Of bytes: how those of Q, K and V become halves (attention_rounded_bytes.cuh), and the number that a byte of 0 of Y stands for.
   uint32_t flips[3]{}, bases[3]{};
+  int32_t zeros[3]{};  // the signed bytes that stand for 0 (attention_rounded_rows_bytes.cuh)
   float out_low{};
   float again_step{}, again_low{}, again_high{};  // of rounded weights that are rounded once more (kRoundsWeightsAgain)
 };

@@ -4,22 +4,16 @@
 // halves, permuted as in attention_tiles.cuh, and V behind it, or where K was if both do not fit.
 // The code goes around by chunks of kRoundedChunk keys: with all 128 keys unrolled it took 16 us instead of its arithmetic's 4, since an SM
 // fetches instructions that run once at 2 to 3 bytes a cycle.
+// Where Q, K and V are bytes, the body is attention_rounded_rows_bytes.cuh; what follows is of 16 bits.
 // Limits: the rows of Q, K, V and Y are whole, aligned cells of 8 numbers; sums are rounded, or products to which nothing is added.
 // Example: 128 queries, 128 keys, rows of 64 bytes. Warp 3 has queries 48 to 63; its lane 13 (g = 3, t = 1) has the scores of queries 51
 // and 59 for keys 2, 3, 10, 11, .. 122, 123 in 16 words, and of the results columns 2, 3, 10, 11, .. 58, 59.
 #pragma once
 
-#include "kernels/attention/attention_rounded_bytes.cuh"
+#include "kernels/attention/attention_rounded_rows_bytes.cuh"
 #include "kernels/attention/attention_tiles.cuh"
 
 namespace rk {
-
-// Two neighbours of a row as a word.
-template <class Value>
-RK_INLINE uint32_t load_word_of(const Value* p) {
-  return load_word_near(p);
-}
-RK_INLINE uint32_t load_word_of(const RoundedBytes& rows) { return rows.halves(*as_global(reinterpret_cast<const uint16_t*>(rows.at))).x; }
 
 // Rows of K or V from memory into shared memory, as words of 16 bits; zeros behind the ends. Few cells at a time, since code that runs once
 // costs more than its arithmetic.
@@ -222,8 +216,8 @@ constexpr bool kRoundedRowsBoth = rounded_rows_have_both(kSize, kKeys);  // K an
 
 // kSize: 32 or 64, at least as large as `size` and `values`. kKeys: a multiple of kRoundedChunk, at least as large as `keys`. kRounds: of
 // AttentionRounds.
-template <class Veu, int kSize, int kKeys, AttentionBias kBias, int kRounds, class In, class Out, class Bias = float>
-RK_BODY void attention_rounded_rows(const Task<Veu>& caller) {
+template <class Veu, int kSize, int kKeys, AttentionBias kBias, int kRounds, class In, class Out, class Bias>
+RK_INLINE void attention_rounded_rows_of_halves(const Task<Veu>& caller) {
   using Word = typename RoundedRows<In>::Word;
   static_assert(kSize % 32 == 0 && kSize <= 64 && kKeys % kRoundedChunk == 0 && kKeys <= kRoundedRowsKeys && sizeof(Word) == 2);
   static_assert(Veu::kComputeThreads == kAttentionWarps * kWarp);
@@ -249,7 +243,7 @@ RK_BODY void attention_rounded_rows(const Task<Veu>& caller) {
 #pragma unroll
     for (int c = 0; c < kSize / 8; ++c) {
       tiles.q[0][c / 2][c % 2 * 2 + r] = 0;
-      if (c * 8 < args.size) tiles.q[0][c / 2][c % 2 * 2 + r] = load_word_of(row + c * 8);
+      if (c * 8 < args.size) tiles.q[0][c / 2][c % 2 * 2 + r] = load_word_near(row + c * 8);
     }
   }
   store_rounded_rows<Veu, kSize, kKeys>(keys, k, args.k_n, args.keys, args.size);
@@ -267,6 +261,14 @@ RK_BODY void attention_rounded_rows(const Task<Veu>& caller) {
   for (int i = 0; i < kSize / 8; ++i) tiles.y[0][i][0] = tiles.y[0][i][1] = tiles.y[0][i][2] = tiles.y[0][i][3] = 0.0f;
   add_rounded_values<kRounds>(all, tiles, values, scores, most);
   store_rounded_results<kSize>(all, values_at<Out>(task, args.out) + at.out, m0, tiles.y[0]);
+}
+
+template <class Veu, int kSize, int kKeys, AttentionBias kBias, int kRounds, class In, class Out, class Bias = float>
+RK_BODY void attention_rounded_rows(const Task<Veu>& caller) {
+  if constexpr (sizeof(In) == 1)
+    attention_rounded_rows_of_bytes<Veu, kSize, kKeys, kBias, kRounds, Out, Bias>(caller);
+  else
+    attention_rounded_rows_of_halves<Veu, kSize, kKeys, kBias, kRounds, In, Out, Bias>(caller);
 }
 
 }  // namespace rk

@@ -174,13 +174,13 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
   meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all<16, value_of_bfloat>);
 }
 
-// D[16][8] += A[16][32] * B[32][8] of bytes, A signed (kernels/vdevice/mma_bytes.cuh). Sums wrap as the GPU's do.
+// D[16][8] += A[16][32] * B[32][8] of bytes, each signed or not (kernels/vdevice/mma_bytes.cuh). Sums wrap as the GPU's do.
 struct MmaBytesOperands {
   int32_t* d;
   const uint32_t* a;
   const uint32_t* b;
 };
-template <bool SIGNED>
+template <bool SIGNED, bool A_SIGNED>
 inline void mma_bytes_for_all(uint64_t* lanes) {
   int32_t a[16][32], b[32][8];
   const auto own = [lanes](uint32_t lane) { return *reinterpret_cast<const MmaBytesOperands*>(lanes[lane]); };
@@ -188,7 +188,10 @@ inline void mma_bytes_for_all(uint64_t* lanes) {
     const uint32_t g = lane / 4, t = lane % 4;
     for (uint32_t part = 0; part < 4; ++part) {
       const auto byte = [part](uint32_t word) { return word >> 8 * part & 0xffu; };
-      for (uint32_t i = 0; i < 4; ++i) a[g + i % 2 * 8][t * 4 + part + i / 2 * 16] = static_cast<int8_t>(byte(own(lane).a[i]));
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t value = byte(own(lane).a[i]);
+        a[g + i % 2 * 8][t * 4 + part + i / 2 * 16] = A_SIGNED ? static_cast<int8_t>(value) : static_cast<int32_t>(value);
+      }
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t value = byte(own(lane).b[i]);
         b[t * 4 + part + i * 16][g] = SIGNED ? static_cast<int8_t>(value) : static_cast<int32_t>(value);
@@ -204,10 +207,10 @@ inline void mma_bytes_for_all(uint64_t* lanes) {
     }
   }
 }
-template <bool SIGNED>
+template <bool SIGNED, bool A_SIGNED = true>
 inline void mma_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const MmaBytesOperands own{d, a, b};
-  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_bytes_for_all<SIGNED>);
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_bytes_for_all<SIGNED, A_SIGNED>);
 }
 
 struct LdmatrixOperands {
