@@ -427,6 +427,17 @@ void take_bytes(const Graph& graph, const Chain& chain, Phase& phase) {
                          {"kUnsigned", mask(is_unsigned)}};
 }
 
+int64_t summed_work_bytes(const Graph& graph, const SummedRows& summed, const Chain& chain, const Phase& phase) {
+  int further = 0, all = 0, rows = 2;
+  for (const TensorId id : chain.inputs) {
+    const bool near = is_near(graph, summed, id);
+    if (!near && all++ > 0) further += 4 * static_cast<int>(bytes_of(graph.tensor(id).dtype));
+    rows += near ? 1 : 0;
+  }
+  const int64_t vectors = rows_of(graph, summed.normalize).reduced_elements() / 4;
+  return rk::sums_work_bytes(std::stoi(phase.template_args[0].second), further, rows, static_cast<int>(vectors));
+}
+
 void sum_in_front(const Request& whole, const SummedRows& summed, const Chain& chain, Phase& phase) {
   const Graph& graph = whole.graph;
   const TensorId sums = summed.chain.outputs[0];
@@ -464,6 +475,7 @@ void sum_in_front(const Request& whole, const SummedRows& summed, const Chain& c
   phase.args = {{"rows", struct_arg(std::move(phase.args))}, {"sums", tensor_arg(sums)},       {"inputs", ArgValue{inputs}},
                 {"constants", ArgValue{constants}},          {"step", float_arg(summed.step)}, {"lows", ArgValue{lows}},
                 {"sums_low", low_arg(graph, sums)}};
+  phase.work_bytes = summed_work_bytes(graph, summed, chain, phase);
   phase.cost.activation_bytes *= summed_bytes_factor(whole, summed, chain);
   phase.cost.calibrated_cycles += whole.vdevice.cost("normalize.sums_cycles");
 }
@@ -480,6 +492,7 @@ std::vector<RKernel> summed_offers(const Request& whole, const SummedRows& summe
     rkernel.name = "normalize<quantised sums, " + std::to_string(rkernel.rtasks()) + ">";
     sum_in_front(whole, summed, *chain, rkernel.phases[0]);
   }
+  std::erase_if(out, [&](const RKernel& rkernel) { return rkernel.phases[0].work_bytes > whole.vdevice.work_bytes(); });
   return out;
 }
 

@@ -38,8 +38,8 @@ struct NormalizeRowsArgs {                                            // in tabl
 // Where the rows of the input are: in their order, in that of a table, or several side by side in that of a table.
 enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };
 
-RK_INLINE float4 quantised4(const NormalizeRowsArgs& args, const float4& v) {
-  const float reciprocal = 1.0f / args.divisor;
+// reciprocal: of args.divisor.
+RK_INLINE float4 quantised4(const NormalizeRowsArgs& args, float reciprocal, const float4& v) {
   const auto one = [&](float x) { return rounded(quotient(x, args.divisor, reciprocal), args.low, args.high); };
   return float4{one(v.x), one(v.y), one(v.z), one(v.w)};
 }
@@ -110,7 +110,8 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     for (int i = 0; i < kEach; ++i) {
       const float4 y = scaled4(x[i], factor, scale[i], bias[i]);
       if (!exists[i]) continue;
-      store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, kQuantised ? above_low4<Out>(quantised4(args, y), -args.out_low) : y);
+      store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4,
+             kQuantised ? above_low4<Out>(quantised4(args, 1.0f / args.divisor, y), -args.out_low) : y);
     }
     if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }

@@ -14,6 +14,12 @@ struct ByteOperands {
       std::conditional_t<(kSigned & kBit) != 0, Signed8,
                          std::conditional_t<(kUnsigned & kBit) != 0, Unsigned8, std::conditional_t<(kNarrow & kBit) != 0, Value, float>>>;
 
+  template <int kOperand>
+  using Type = TypeOf<1u << kOperand>;
+
+  RK_INLINE static constexpr int value_bytes(int i) {
+    return ((kSigned | kUnsigned) >> i & 1u) != 0 ? 1 : (kNarrow >> i & 1u) != 0 ? sizeof(Value) : 4;
+  }
   // Calls `load` with where operand `i` begins.
   template <class Veu, class Load>
   RK_INLINE static void at(const Task<Veu>& task, const TensorRef& operand, int i, const Load& load) {
