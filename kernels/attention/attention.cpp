@@ -461,7 +461,8 @@ std::optional<RKernel> rounded_rows_rkernel_of(const Request& request, const Hea
   const RoundedTo& last = by.sums.rounds() ? by.sums : by.products;
   const double step = by.sums.rounds() ? by.sum_step : by.product_step * by.sum_step;
   if (!last.rounds() || (!by.sums.rounds() && adds) || !(last.high - last.low < 256) || !(step > 0)) return std::nullopt;
-  if (is_whole_byte(in) && !are_bytes_of_rows(request, heads)) return std::nullopt;
+  const bool few = rk::rounded_rows_of_bytes(static_cast<int>(size), static_cast<int>(keys));
+  if (is_whole_byte(in) && few && !are_bytes_of_rows(request, heads)) return std::nullopt;
   const int64_t work_bytes = rk::rounded_rows_work_bytes(static_cast<int>(size), static_cast<int>(keys), is_whole_byte(in));
   if (work_bytes > d.work_bytes()) return std::nullopt;
   const double cycles = d.cost("attention.rounded_rows.fixed_cycles") +

@@ -4,7 +4,7 @@
 // halves, permuted as in attention_tiles.cuh, and V behind it, or where K was if both do not fit.
 // The code goes around by chunks of kRoundedChunk keys: with all 128 keys unrolled it took 16 us instead of its arithmetic's 4, since an SM
 // fetches instructions that run once at 2 to 3 bytes a cycle.
-// Where Q, K and V are bytes, the body is attention_rounded_rows_bytes.cuh; what follows is of 16 bits.
+// Few keys in bytes are multiplied as such: attention_rounded_rows_bytes.cuh. What follows is of 16 bits, and of more bytes.
 // Limits: the rows of Q, K, V and Y are whole, aligned cells of 8 numbers; sums are rounded, or products to which nothing is added.
 // Example: 128 queries, 128 keys, rows of 64 bytes. Warp 3 has queries 48 to 63; its lane 13 (g = 3, t = 1) has the scores of queries 51
 // and 59 for keys 2, 3, 10, 11, .. 122, 123 in 16 words, and of the results columns 2, 3, 10, 11, .. 58, 59.
@@ -14,6 +14,13 @@
 #include "kernels/attention/attention_tiles.cuh"
 
 namespace rk {
+
+// Two neighbours of a row as a word.
+template <class Value>
+RK_INLINE uint32_t load_word_of(const Value* p) {
+  return load_word_near(p);
+}
+RK_INLINE uint32_t load_word_of(const RoundedBytes& rows) { return rows.halves(*as_global(reinterpret_cast<const uint16_t*>(rows.at))).x; }
 
 // Rows of K or V from memory into shared memory, as words of 16 bits; zeros behind the ends. Few cells at a time, since code that runs once
 // costs more than its arithmetic.
@@ -243,7 +250,7 @@ RK_INLINE void attention_rounded_rows_of_halves(const Task<Veu>& caller) {
 #pragma unroll
     for (int c = 0; c < kSize / 8; ++c) {
       tiles.q[0][c / 2][c % 2 * 2 + r] = 0;
-      if (c * 8 < args.size) tiles.q[0][c / 2][c % 2 * 2 + r] = load_word_near(row + c * 8);
+      if (c * 8 < args.size) tiles.q[0][c / 2][c % 2 * 2 + r] = load_word_of(row + c * 8);
     }
   }
   store_rounded_rows<Veu, kSize, kKeys>(keys, k, args.k_n, args.keys, args.size);
@@ -265,7 +272,7 @@ RK_INLINE void attention_rounded_rows_of_halves(const Task<Veu>& caller) {
 
 template <class Veu, int kSize, int kKeys, AttentionBias kBias, int kRounds, class In, class Out, class Bias = float>
 RK_BODY void attention_rounded_rows(const Task<Veu>& caller) {
-  if constexpr (sizeof(In) == 1)
+  if constexpr (sizeof(In) == 1 && rounded_rows_of_bytes(kSize, kKeys))
     attention_rounded_rows_of_bytes<Veu, kSize, kKeys, kBias, kRounds, Out, Bias>(caller);
   else
     attention_rounded_rows_of_halves<Veu, kSize, kKeys, kBias, kRounds, In, Out, Bias>(caller);

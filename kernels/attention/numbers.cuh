@@ -60,11 +60,12 @@ inline constexpr int kRoundedOnceKeys = 512, kRoundedTwoTilesKeys = 256;
 enum AttentionRounds : int { kRoundsProducts = 1, kRoundsSums = 2, kRoundsResults = 4, kRoundsWeightsAgain = 8 };  // in tables
 
 // attention_rounded_rows: the most keys, of which shared memory has room for K or V alone, and keys of a turn of its loops. Rows of both
-// lie there at the same time if they are few. Of bytes they do always, and the scores of all queries behind them.
+// lie there at the same time if they are few. Few bytes do, with the scores of all queries behind them.
 inline constexpr int kRoundedRowsKeys = 256, kRoundedChunk = 32;
 constexpr bool rounded_rows_have_both(int size, int keys) { return 2 * keys * size * 2 <= 32768; }
+RK_NUMBER bool rounded_rows_of_bytes(int size, int keys) { return keys * (2 * size + kAttentionWarps * kAttentionRows) <= 32768; }
 constexpr int rounded_rows_work_bytes(int size, int keys, bool bytes) {
-  if (bytes) return keys * (2 * size + kAttentionWarps * kAttentionRows);
+  if (bytes && rounded_rows_of_bytes(size, keys)) return keys * (2 * size + kAttentionWarps * kAttentionRows);
   return (rounded_rows_have_both(size, keys) ? 2 : 1) * keys * size * 2;
 }
 
