@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/whole_chain.h"
 #include "kernels/excite/rounded_excitation.h"
 
 namespace tamp::kernels {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/whole_chain.h"
 #include "kernels/first/patch_conv.h"
 
 namespace tamp::kernels {

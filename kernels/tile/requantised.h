@@ -13,7 +13,10 @@
 #include "compiler/ir/fusion.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/products.h"
-#include "compiler/passes/whole_chain.h"
+
+namespace tamp::passes {
+struct WholeChain;
+}
 
 namespace tamp::kernels {
 
