@@ -291,14 +291,22 @@ std::string products_text(const RProgram& program) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Says of a quantised model what its network would take in floats (docs/adr/0056).
-void report_quantisation(const Prepared& prepared, const RProgram& program) {
+// Says of a quantised model what its network would take in floats (docs/adr/0056): both are estimates of schedules.
+void report_quantisation(const Prepared& prepared, const CompileOptions& options, const RProgram& program) {
   std::optional<passes::WithoutQuantisation> floats = passes::without_quantisation(prepared.source);
   if (!floats) return;
+  shape::Setting setting = prepared.setting;
+  setting.of_bytes = false;
   Dump none("");
   std::optional<Graph> unplaced;
-  run_passes(std::move(floats->graph), pipeline_of(prepared.setting), none, unplaced);
-  const double us = shape::graph_estimator(prepared.setting)(*unplaced);
+  Graph graph = run_passes(std::move(floats->graph), pipeline_of(setting), none, unplaced);
+  const ShapedVDevice vdevice = shape::with_final_stages(graph, setting, shape::program_shape(graph, setting));
+  graph = shape::narrowed(std::move(graph), setting, vdevice);
+  const schedule::ScheduleOptions scheduling{.policy = schedule::Policy::wavefront_fastest,
+                                             .precision = setting.precision,
+                                             .gangs = setting.gangs,
+                                             .execution = options.execution};
+  const double us = schedule::schedule(std::move(graph), vdevice, scheduling).estimated_us;
   constexpr double kAsFast = 1.02;
   const auto level = program.estimated_us > kAsFast * us ? spdlog::level::warn : spdlog::level::info;
   spdlog::log(level, "quantised model: estimated {:.1f} us; the same network in floats would take about {:.1f} us; {}",
@@ -413,7 +421,7 @@ Compiled compile_one(const std::string& model_path, const CompileOptions& option
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
   log_choices(compiled.program, options.execution == schedule::Execution::persistent ? &records : nullptr);
-  report_quantisation(prepared, compiled.program);
+  report_quantisation(prepared, options, compiled.program);
   compiled.source = std::move(prepared.source);
   return compiled;
 }

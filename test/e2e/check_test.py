@@ -201,16 +201,16 @@ def test_a_quantised_model_may_round_the_other_way_and_no_more(tamp):
     (tamp.folder / "net.onnx").write_bytes(model.SerializeToString())
     np.save(tamp.folder / "x.npy", net.inputs()[0])
     words = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--input", "x=x.npy", "--check", "--precision"]
-    shown = tamp(*words, "tf32").stdout
+    shown = tamp(*words, "fp16").stdout
     assert re.search(r"check +'y': good, \d+ of 720 elements differ, by \d steps? of [\d.]+ at most \(limit \d+, by \d steps?\); all in all .*; worst element", shown), shown
     assert "the model rounds to 8 bits in 10 places; limits are 1.5 times what" in shown, shown
-    as_json = json.loads(tamp(*words, "tf32", "--json").stdout)["checks"][0]
+    as_json = json.loads(tamp(*words, "fp16", "--json").stdout)["checks"][0]
     assert as_json["good"] and as_json["roundings"] == 10 and 0 < as_json["differ"] <= as_json["differ_limit"] < 720 and as_json["steps"] <= as_json["steps_limit"], as_json
     # Test data of ONNX Runtime.
     right = quantised.answers(model, {"x": net.inputs()[0]})[0]
     write_set(tamp.folder / "right", [net.inputs()[0]], right)
     write_set(tamp.folder / "off", [net.inputs()[0]], [right[0] * np.float32(1.01)])
-    against = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--check", "--against"]
+    against = ["run", "net.onnx", "--device", "cpu", "--vdevice", "h200", "--precision", "fp16", "--check", "--against"]
     tamp(*against, "right")
     tamp(*against, "off", code=4, says="right ones differ by whole steps")
     tamp("compile", "net.onnx", "-o", "right_net", "--name", "net", "--vdevice", "h200", "--precision", "fp32")
@@ -225,10 +225,10 @@ def test_a_quantised_model_may_round_the_other_way_and_no_more(tamp):
 
 
 def test_programs_of_a_quantised_model_count_when_it_is_tuned(tamp):
-    """In tf32 they round another way than the reference."""
+    """In fp16 they round another way than the reference."""
     net, floats = quantised.segmenter()
     (tamp.folder / "net.onnx").write_bytes(quantised.quantised(net, floats, "qdq s8 s8").SerializeToString())
-    done = tamp("tune", "net.onnx", "-o", "tuned", "--device", "cpu", "--vdevice", "h200", "--precision", "tf32", "--rounds", "1", "--variants", "1")
+    done = tamp("tune", "net.onnx", "-o", "tuned", "--device", "cpu", "--vdevice", "h200", "--precision", "fp16", "--rounds", "1", "--variants", "1")
     assert "not counted" not in done.stderr and re.search(r"^tuned ", done.stdout, re.M), done.stdout + done.stderr
 
 
