@@ -31,14 +31,6 @@ struct Summing {
   int64_t first_bytes() const { return taps > 0 ? rk::squeeze_filter_bytes(static_cast<int>(taps * taps)) : 0; }
 };
 
-// Square filters of 3, 5 or 7 taps, stride 1 or 2.
-bool has_body(const Conv& conv) {
-  const auto both = [](const std::vector<int64_t>& values) { return values.size() == 2 && values[0] == values[1]; };
-  const int64_t taps = conv.kernel[0], stride = conv.strides[0];
-  return both(conv.kernel) && both(conv.strides) && both(conv.dilations) && conv.dilations[0] == 1 &&
-         (taps == 3 || taps == 5 || taps == 7) && (stride == 1 || stride == 2);
-}
-
 // What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Summing> unplaced(const Graph& graph, const ROperator& rop) {
   std::optional<ChannelSums> found = has_epilogue(rop) ? std::nullopt : channel_sums_of(graph, rop);
@@ -55,7 +47,9 @@ std::optional<Summing> unplaced(const Graph& graph, const ROperator& rop) {
   if (!s.of.conv) return s;
   const auto& conv = std::get<Conv>(s.of.conv->attrs);
   const Epilogue& e = s.of.conv->epilogue;
-  if (!has_body(conv) || e.activation != Activation::rounded || e.residual.valid() || e.sum || !rounded_range(e)) return std::nullopt;
+  if (!has_square_filter(conv.kernel, conv.strides, conv.dilations) || e.activation != Activation::rounded || e.residual.valid() || e.sum ||
+      !rounded_range(e))
+    return std::nullopt;
   if (conv.group != s.map.channels || !are_f32_constants(graph, {s.of.conv->inputs[1], e.bias})) return std::nullopt;
   if (s.of.lookup.table.valid() && s.of.lookup.low != rounded_range(e)->low) return std::nullopt;
   s.taps = conv.kernel[0];

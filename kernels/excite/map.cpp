@@ -34,6 +34,13 @@ void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, i
              regions);
 }
 
+bool has_square_filter(const std::vector<int64_t>& kernel, const std::vector<int64_t>& strides, const std::vector<int64_t>& dilations) {
+  const auto both = [](const std::vector<int64_t>& values) { return values.size() == 2 && values[0] == values[1]; };
+  const int64_t taps = kernel[0], stride = strides[0];
+  return both(kernel) && both(strides) && both(dilations) && dilations[0] == 1 && (taps == 3 || taps == 5 || taps == 7) &&
+         (stride == 1 || stride == 2);
+}
+
 float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to) {
   const float scale = narrow ? half_scale(weights) : 1;
   const float up = 1 / scale;

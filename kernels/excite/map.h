@@ -21,6 +21,9 @@ ArgValue map_strides(const Tensor& tensor);
 void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, int64_t row, int64_t row_end, bool vector,
                 std::vector<Region>& regions);
 
+// Whether bodies with a depthwise convolution have this one: a square filter of 3, 5 or 7 taps, stride 1 or 2, no dilation.
+bool has_square_filter(const std::vector<int64_t>& kernel, const std::vector<int64_t>& strides, const std::vector<int64_t>& dilations);
+
 // Packs one row of weights. 16-bit weights are divided by a power of two, which is returned (for fp32: 1).
 float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to);
 inline int64_t weight_bytes_of(bool narrow) { return narrow ? 2 : 4; }

@@ -36,19 +36,12 @@ struct Squeezing {
   }
 };
 
-// Square filters of 3, 5 or 7 taps, stride 1 or 2.
-bool has_body(const DepthwisePrologue& conv) {
-  const auto both = [](const std::vector<int64_t>& values) { return values.size() == 2 && values[0] == values[1]; };
-  const int64_t taps = conv.kernel[0], stride = conv.strides[0];
-  return both(conv.kernel) && both(conv.strides) && both(conv.dilations) && conv.dilations[0] == 1 &&
-         (taps == 3 || taps == 5 || taps == 7) && (stride == 1 || stride == 2);
-}
-
 // What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Squeezing> unplaced(const Graph& graph, const ROperator& rop) {
   const auto* const op = std::get_if<ChannelSqueeze>(&rop.attrs);
   if (op == nullptr || has_epilogue(rop)) return std::nullopt;
-  if (!are_f32_constants(graph, {rop.inputs.begin() + 1, rop.inputs.end()}) || (op->depthwise && !has_body(*op->depthwise)))
+  if (!are_f32_constants(graph, {rop.inputs.begin() + 1, rop.inputs.end()}) ||
+      (op->depthwise && !has_square_filter(op->depthwise->kernel, op->depthwise->strides, op->depthwise->dilations)))
     return std::nullopt;
   Squeezing s;
   s.op = op;
