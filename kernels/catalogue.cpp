@@ -92,8 +92,8 @@ const Family& family(const std::string& name) {
 std::vector<FusionPattern> fusions() {
   return {dynamic_quantisations(), feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
           normalized_patches(),    products_with_prologue(), normalized_products(),      rounded_excitations(), pointwise_pairs(),
-          row_feed_forwards(),     quantised_sums(),         quantised_normalizations(), quantised_softmax(),   looked_up_patches(),
-          quantised_patches(),     requantised_products(),   summed_depthwise()};
+          row_feed_forwards(),     quantised_sums(),         quantised_normalizations(), quantised_softmax(),   quantised_patches(),
+          looked_up_patches(),     requantised_products(),   summed_depthwise()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

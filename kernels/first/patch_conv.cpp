@@ -388,7 +388,10 @@ void add_quantisation(const Request& request, const QuantisedPatches& quantised,
 bool takes_quantised(const Request& request, const QuantisedPatches& quantised, const Product& p) {
   const Epilogue& e = quantised.steps.step(1).epilogue;
   if (e.activation != Activation::rounded || !rounded_range(e) || e.residual.valid() || e.sum) return false;
-  if (quantised.lookup.table.valid() && quantised.lookup.low != rounded_range(e)->low) return false;
+  const bool has_table = quantised.lookup.table.valid();
+  if (has_table && quantised.lookup.low != rounded_range(e)->low) return false;
+  // As of patch_strip: else bytes that this body alone takes would keep that one from batches.
+  if (!has_table && low_of(request.graph, p.out) != 0) return false;
   return has_vector_outputs(request.graph, p) && is_plain_values_or_bytes(request.graph.tensor(p.out)) &&
          byte_scales_of(f32_data(request.graph.tensor(p.weights)), p).has_value();
 }

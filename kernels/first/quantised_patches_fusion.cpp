@@ -36,30 +36,6 @@ std::optional<FusionRegion> region_at(const Graph& graph, const Uses& uses, size
   return FusionRegion{image, rops, join};
 }
 
-// The same with a chain behind that is a table. Found from the chain.
-std::optional<FusionRegion> looked_up_region_at(const Graph& graph, const Uses& uses, size_t at) {
-  const ROperator& chain = graph.rops[at];
-  if (!std::holds_alternative<Elementwise>(chain.attrs)) return std::nullopt;
-  for (const TensorId x : chain.inputs) {
-    const ROperatorId conv = uses.maker_for_one(x);
-    std::optional<FusionRegion> region = conv.valid() ? region_at(graph, uses, conv.index()) : std::nullopt;
-    if (!region || graph.rop(conv).epilogue.activation != Activation::rounded) continue;
-    const std::optional<WholeRange> range = rounded_range(graph.rop(conv).epilogue);
-    const std::optional<passes::WholeChain> table = range ? passes::whole_chain_of(graph, chain, x, *range, 1) : std::nullopt;
-    if (!table || !table->row.empty()) continue;
-    region->rops.push_back(at);
-    region->join = [rops = region->rops, table = *table](Graph& from) {
-      RegionSteps made{{from.rops[rops[0]], from.rops[rops[1]]}, from.rops[rops[2]].outputs};
-      const ROperator last = from.rops[rops[2]];
-      append_lookup(from, last.name, made.steps.back().outputs[0], last.outputs[0], table, made.steps);
-      made.steps.back().origin = last.origin;
-      return made;
-    };
-    return region;
-  }
-  return std::nullopt;
-}
-
 bool is_quantised_conv(const FusedView& steps) {
   return steps.count() >= 2 && steps.as<Elementwise>(0) && steps.as<Conv>(1) && steps.feeds(0, 1) && quantises(*steps.as<Elementwise>(0));
 }
@@ -95,6 +71,34 @@ std::optional<Product> product_of_quantised(const Graph& graph, const ROperator&
   p->out = rop.outputs[0];
   return p;
 }
+
+namespace {
+
+// Such a Fused and a chain behind that is a table. Found from the chain.
+std::optional<FusionRegion> looked_up_region_at(const Graph& graph, const Uses& uses, size_t at) {
+  const ROperator& chain = graph.rops[at];
+  if (!std::holds_alternative<Elementwise>(chain.attrs)) return std::nullopt;
+  for (const TensorId x : chain.inputs) {
+    const ROperatorId maker = uses.maker_for_one(x);
+    const std::optional<FusedView> steps = maker.valid() ? quantised_patches_of(graph.rop(maker)) : std::nullopt;
+    if (!steps || steps->step(1).epilogue.activation != Activation::rounded) continue;
+    const std::optional<WholeRange> range = rounded_range(steps->step(1).epilogue);
+    const std::optional<passes::WholeChain> table = range ? passes::whole_chain_of(graph, chain, x, *range, 1) : std::nullopt;
+    if (!table || !table->row.empty()) continue;
+    const std::vector<size_t> rops = {maker.index(), at};
+    const auto join = [rops, table = *table](Graph& from) {
+      const ROperator last = from.rops[rops[1]];
+      RegionSteps made{{from.rops[rops[0]]}, last.outputs};
+      append_lookup(from, last.name, made.steps.back().outputs[0], last.outputs[0], table, made.steps);
+      made.steps.back().origin = last.origin;
+      return made;
+    };
+    return FusionRegion{graph.tensor(steps->input(0, 0)).shape, rops, join};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 FusionPattern quantised_patches() {
   return {
