@@ -254,7 +254,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
-    ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv staged_conv_fp16 separable_conv"),
+    ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_quantised staged_conv_fp16 separable_conv"),
     ("bytes_of_sums", lambda: bytes_test.residual("s8", 1, 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
     *((f"bytes_of_eights_{kind}", lambda kind=kind, kernel=kernel: bytes_test.concat(kind, (24, 40), kernel).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16") for kind, kernel in (("u8", 1), ("s8", 3))),
     ("bytes_of_tables", lambda: bytes_test.again("s8", 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
