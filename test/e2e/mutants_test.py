@@ -182,7 +182,7 @@ def test_roundings_of_attention_that_go_wrong_show(tamp):
     assert "attention_rounded_once" in right and "normalize_rows_summed" in right
     assert share() < 0.02
     for pattern, wrong in [(r"w < first \+ warps; \+\+w\) \{", "w < first + 1; ++w) {"), (r"score = rounded\(score, args\.product_low", "score = rounded(score, 0.25f * args.product_low"),
-                           (r"\(static_step<kSteps, kEach>\(all, values\), \.\.\.\);", r"\g<0> values.acc[0].x += 3.0f;")]:
+                           (r"\(static_step<kSteps, 1>\(all, values\), \.\.\.\);", r"\g<0> values.acc[0].x += 3.0f;")]:
         source.write_text(right)
         mutate(source, pattern, wrong, 1)
         assert share() > 0.04, wrong
