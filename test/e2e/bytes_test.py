@@ -318,7 +318,7 @@ EXCITED = [("u8", 1, (16, 16), 96, 3, 1, True, "excite_rounded_of_sums"), ("s8",
 CASES += [(f"excited_{kind}_{images}_{channels}_{kernel}_{stride}", lambda made=made: excited(*made), 1, body) for *made, body in EXCITED for kind, images, _, channels, kernel, stride, _ in [made]]
 
 # More channels than the threads of a vEU add up at once, on the many multiprocessors for which the gates are made so.
-MANY_CHANNELS = [("excited_u8_1152", lambda: excited("u8", 1, (8, 8), 1152, 3, 1, True), 2, "excite_rounded")]
+MANY_CHANNELS = [("excited_u8_1152", lambda: excited("u8", 1, (16, 16), 1152, 1, 1, True), 2, "excite_rounded_of_sums")]
 
 
 def few_sms(folder):
