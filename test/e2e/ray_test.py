@@ -225,8 +225,10 @@ def test_no_request_is_lost_when_a_node_dies(tamp, service, cluster, second):
         def answers_of_it(last):
             return any(headers["tamp-replica"].startswith(f"{second.node_id[:8]}:") for _, (_, headers, _) in list(done)[-last:])
 
-        wait_for_answers(done, 64)
-        assert answers_of_it(64), "the node has no replica"
+        begin = time.monotonic()
+        while not answers_of_it(64):  # who gets a batch is Ray's choice: see the test of batches above
+            assert time.monotonic() - begin < 100, "the node has no replica"
+            wait_for_answers(done, 16)
         cluster.remove_node(second, allow_graceful=False)
         begin = time.monotonic()
         while answers_of_it(64):
