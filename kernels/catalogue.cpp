@@ -21,6 +21,7 @@ namespace tamp::kernels {
 #define TAMP_FAMILIES(X)                                                                                                          \
   X(gemv)            /* MatMul of a few rows: weights streamed; of means of channels, too */                                      \
   X(staged_conv)     /* Conv and MatMul with constant weights on tensor cores, where the device copies boxes */                   \
+  X(streamed_conv)   /* pointwise ones of few channels and many pixels, in 16 bits or less */                                     \
   X(implicit_gemm)   /* the same without boxes, on tensor cores or FFMA */                                                        \
   X(patch_conv)      /* Conv of few input channels, on tensor cores */                                                            \
   X(patch_strip)     /* the same in batches, where a vEU has several tiles */                                                     \

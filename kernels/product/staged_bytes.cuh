@@ -12,12 +12,6 @@
 
 namespace rk {
 
-// x less y, byte by byte, modulo 256.
-RK_INLINE uint32_t less_bytes(uint32_t x, uint32_t y) {
-  constexpr uint32_t kTops = 0x80808080u;
-  return ((x | kTops) - (y & ~kTops)) ^ ((x ^ ~y) & kTops);
-}
-
 // Rounded results, in bytes mostly, of products whose warps have all of k. The sums become bytes in registers: results, or in front of a
 // scaled sum (kWholeSums) or a table (kWholeTable) what is rounded before it. So a tile takes an eighth of the shared memory that floats
 // take, and 16 channels are one access of shared memory and one of global memory, if they are bytes there, too. (Results that somebody

@@ -13,6 +13,7 @@
 #include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
+#include "kernels/product/narrow_product.h"
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/product/staged_conv_cluster.h"
 #include "kernels/product/staged_conv_moments.h"
@@ -148,30 +149,10 @@ void add_again(const Graph& graph, const Requantised& again, const Product& p, c
                                       {"table_low", float_arg(static_cast<float>(again.table_low))}})}};
 }
 
-// Whether whole numbers in bytes are read, made or added.
-bool has_bytes(const Graph& graph, const Product& p) {
-  const auto is_byte = [&](TensorId id) { return id.valid() && is_whole_byte(graph.tensor(id).dtype); };
-  return p.byte_in || is_byte(p.out) || is_byte(p.residual);
-}
-
-// Whether the residual has 16 bits and the results have 32.
-bool adds_narrow(const Graph& graph, const Product& p) {
-  return p.residual.valid() && !p.narrow_out && is_narrow(graph.tensor(p.residual).dtype);
-}
-
-bool is_small(DType dtype) { return is_narrow(dtype) || is_whole_byte(dtype); }
-
 // The body's Math. `out`: the type that the body stores.
 std::string math_of(const Graph& graph, const Product& p, const Config& c, DType out) {
-  const std::string in = value_type(graph.tensor(p.in).dtype);
-  if (adds_narrow(graph, p) && c.whole == 0) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
-  const DType added =
-      p.residual.valid() && is_small(graph.tensor(p.residual).dtype) && is_small(out) ? graph.tensor(p.residual).dtype : out;
-  constexpr std::array kNames = {"rk::kNotWhole", "rk::kWholeOperands", "rk::kWholeResults", "rk::kWholeSums",
-                                 "rk::kWholeRow", "rk::kWholeTable",    "rk::kWholeRowTable"};
-  const char* const whole = c.whole != 0 && !rounds(c) ? "rk::kWholeOperands" : kNames.at(static_cast<size_t>(c.whole));
-  if (c.whole != 0 || has_bytes(graph, p)) return fmt::format("rk::Narrow<{}, {}, {}, {}>", in, value_type(out), value_type(added), whole);
-  if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
+  const int64_t whole = c.whole != 0 && !rounds(c) ? int64_t{rk::kWholeOperands} : c.whole;
+  if (whole != 0 || has_bytes(graph, p) || p.narrow_in || is_narrow(out)) return narrow_math(graph, p, whole, out);
   if (is_tf32(c)) return "rk::Tf32";
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
 }
@@ -307,47 +288,6 @@ bool teams_take_boxes(const ShapedVDevice& vdevice, const Product& p, Config c, 
   const int64_t teams = teams_of(c), boxes = ceil_div(all_boxes(p, c), splits);
   const bool fits = teams * bytes_of_box(p, c) <= vdevice.input_stage_bytes && (p.taps() + batch_of(c)) * teams <= kMostSteps;
   return p.taps() % teams != 0 && boxes % teams == 0 && fits;
-}
-
-// The precision of the product: tf32 where fp16 cannot hold the weights, since in tf32 each output channel has a scale. Small weights are
-// held where others are added to the product that are much larger.
-Precision precision_of(const Request& request, const Product& p) {
-  const Tensor& weights = request.graph.tensor(p.weights);
-  const bool fits =
-      request.precision != Precision::fp16 || p.byte_in || halves_hold(weights.data, p.alpha) || is_proven(request.graph, p.in);
-  return fits ? request.precision : Precision::tf32;
-}
-
-// Whole: whether operands, and results, are whole numbers, as those of quantised models are.
-int64_t whole_of(const Request& request, const Product& p, Precision precision) {
-  const bool halves = precision == Precision::fp16 && p.narrow_in && request.graph.tensor(p.in).dtype == DType::f16;
-  if (!p.byte_in && !(halves && holds_whole_numbers(request.graph, p.in))) return rk::kNotWhole;
-  const Epilogue epilogue = plain_product(request.graph, request.rop).epilogue;
-  if (epilogue.activation != Activation::rounded) return rk::kWholeOperands;
-  if (epilogue.sum) return epilogue.sum->rounds && p.residual.valid() && p.narrow_out ? rk::kWholeSums : rk::kWholeOperands;
-  if (p.residual.valid()) return rk::kWholeOperands;
-  const std::optional<Requantised> again = requantised_of(request.graph, request.rop);
-  if (!again) return rk::kWholeResults;
-  return !again->table.valid() ? rk::kWholeRow : again->row.valid() ? rk::kWholeRowTable : rk::kWholeTable;
-}
-
-// Whether no pixel that a product wants lies outside its input.
-bool stays_inside(const Product& p) {
-  const auto stays = [&](size_t d) {
-    return p.pad[d] == 0 && (p.pixels[d + 1] - 1) * p.stride[d] + (p.kernel[d] - 1) * p.dilation[d] < p.in_extent[d];
-  };
-  return stays(0) && stays(1);
-}
-
-// Bytes: the weights are whole multiples of steps, at most 128 of them; and what lies outside the input is a byte of 0, which must be the
-// number 0. Results are rounded, so that bytes hold them.
-bool takes_bytes(const Request& request, const Product& p) {
-  const Epilogue epilogue = plain_product(request.graph, request.rop).epilogue;
-  const bool rounds = epilogue.sum ? epilogue.sum->rounds : epilogue.activation == Activation::rounded;
-  if (is_whole_byte(request.graph.tensor(p.out).dtype) && !(rounds && p.narrow_in)) return false;
-  if (p.residual.valid() && is_whole_byte(request.graph.tensor(p.residual).dtype) && !(p.narrow_in && p.narrow_out)) return false;
-  if (!p.byte_in) return true;
-  return (p.in_low == 0 || stays_inside(p)) && has_byte_scales(request.graph, p);
 }
 
 // Whether the warpgroups of a wgmma body share k. Then no thread has whole sums.

@@ -153,7 +153,9 @@ Grid grid_of(const Product& p) {
 Groups groups_of(const Product& p, const Config& c) {
   int64_t merged = 1;
   if (c.sums > 0) return {c.sums, ceil_div(p.groups, c.sums), p.in_channels * c.sums, p.channels * c.sums};
-  while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= channels_of_box(p)) merged *= 2;
+  for (int64_t all = 2; all <= p.groups && all * p.in_channels <= channels_of_box(p); ++all) {
+    if (p.groups % all == 0) merged = all;
+  }
   return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
 }
 

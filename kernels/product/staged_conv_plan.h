@@ -3,7 +3,8 @@
 //
 // Groups of fewer than 32 input channels (64 where inputs are narrow) are merged, several into one, with weights of zero where an output
 // does not belong to an input: a box has 32 (64) channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
-// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32. Where sums of channels are
+// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32; 55 groups of 8 in bytes, of
+// which a box has 128, become 5 merged groups of 88. Where sums of channels are
 // stored as well, as many groups as fill a shape are merged, and the last merged group may have fewer: 13 groups of 8 are 7 of 16.
 #pragma once
 

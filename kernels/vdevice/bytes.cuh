@@ -43,6 +43,12 @@ RK_INLINE uint32_t bytes_of(const float4& v) {
 #endif
 }
 
+// x less y, byte by byte, modulo 256.
+RK_INLINE uint32_t less_bytes(uint32_t x, uint32_t y) {
+  constexpr uint32_t kTops = 0x80808080u;
+  return ((x | kTops) - (y & ~kTops)) ^ ((x ^ ~y) & kTops);
+}
+
 template <class Value>
 struct RawBytes4 {
   uint32_t four;
