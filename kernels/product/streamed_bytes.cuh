@@ -21,16 +21,37 @@ struct StreamedProducts<Unsigned8> {
   RK_INLINE static void multiply(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bytes_unsigned(d, a, b); }
 };
 
-// Results that are rounded: once; then by a row, or with a residual; then found in a table (Whole).
+// Results that are rounded: once; then by a row, or with a residual; then found in a table (Whole). `lows`: what bytes in memory are less
+// than the numbers, in all four places of a word.
 template <class Of, int TILES>
 struct StreamedWholeResults {
   using Out = typename Of::Out;
   using Added = typename Of::Added;
   static constexpr int kChannels = 2 * TILES, kFours = kChannels / 4;  // of a lane
+  struct Constants {
+    float low, high, out_low, again_scale, again_low, again_high;
+    float sum_scale, residual_scale, residual_low;
+    uint32_t lows, table_lows;
+    int32_t wide_out;
+    RK_INLINE static uint32_t four_times(float low) { return 0x01010101u * (static_cast<uint32_t>(static_cast<int>(low)) & 0xffu); }
+    RK_INLINE explicit Constants(const StreamedConvArgs& args)
+        : low(args.clip.low), high(args.clip.high), out_low(args.out_low), wide_out(args.wide_out) {
+      lows = four_times(args.out_low);
+      if constexpr (Of::kTable) table_lows = four_times(args.table_low);
+      if constexpr (Of::kRow) again_scale = args.again_scale, again_low = args.again_low, again_high = args.again_high;
+      if constexpr (Of::kSums) {
+        sum_scale = args.epilogue.sum.scale, residual_scale = args.epilogue.sum.residual_scale, residual_low = args.residual_low;
+        again_low = args.epilogue.sum.low, again_high = args.epilogue.sum.high;
+      }
+    }
+  };
+  struct Residual {
+    Raw4<Added> fours[Of::kSums ? kFours : 1];
+  };
   float4 bias[kFours], scale[kFours], row[Of::kRow ? kFours : 1];
   const char* table;
 
-  RK_INLINE void start(const StreamedConvArgs&, const char* rows, int first, int channels) {
+  RK_INLINE void start(const char* rows, int first, int channels) {
     const int each = streamed_row_bytes(channels);
     table = rows + 3 * each;
 #pragma unroll
@@ -40,80 +61,78 @@ struct StreamedWholeResults {
       if constexpr (Of::kRow) row[i] = load_shared4(rows, 2 * each + (first + 4 * i) * 4);
     }
   }
-  struct Residual {
-    Raw4<Added> fours[Of::kSums ? kFours : 1];
-  };
   RK_INLINE static void fetch(const Added* from, int left, Residual& r) {
-    if constexpr (!Of::kSums) return;
 #pragma unroll
-    for (int i = 0; i < (Of::kSums ? kFours : 1); ++i) {
+    for (int i = 0; i < (Of::kSums ? kFours : 0); ++i) {
       if (4 * i < left) r.fours[i] = load_raw4(from + 4 * i);
     }
   }
-  RK_INLINE static float between(float v, float low, float high) { return fminf(fmaxf(v, low), high); }
-  // Four whole numbers; what stands behind them in memory is less than they are by out_low.
-  RK_INLINE float4 numbers_of(const StreamedConvArgs& args, const float* sums, const Residual& r, int i) const {
-    const float low = args.clip.low, high = args.clip.high;
-    const float4 s = scale[i], b = bias[i];
-    float4 v = {whole(between(fmaf(sums[0], s.x, b.x), low, high)), whole(between(fmaf(sums[1], s.y, b.y), low, high)),
-                whole(between(fmaf(sums[2], s.z, b.z), low, high)), whole(between(fmaf(sums[3], s.w, b.w), low, high))};
-    if constexpr (Of::kSums) {
-      const SumArgs& sum = args.epilogue.sum;
-      const float4 a = r.fours[i].floats();
-      const float t = sum.residual_scale, from = args.residual_low, least = sum.low, most = sum.high;
-      v = {whole(between(fmaf(a.x + from, t, v.x * sum.scale), least, most)),
-           whole(between(fmaf(a.y + from, t, v.y * sum.scale), least, most)),
-           whole(between(fmaf(a.z + from, t, v.z * sum.scale), least, most)),
-           whole(between(fmaf(a.w + from, t, v.w * sum.scale), least, most))};
-    }
-    if constexpr (Of::kRow) {
-      const float4 c = row[i];
-      const float t = args.again_scale, least = args.again_low, most = args.again_high;
-      v = {whole(between(fmaf(v.x, t, c.x), least, most)), whole(between(fmaf(v.y, t, c.y), least, most)),
-           whole(between(fmaf(v.z, t, c.z), least, most)), whole(between(fmaf(v.w, t, c.w), least, most))};
-    }
-    return v;
-  }
-  // The bytes of the table that stand for four numbers.
-  RK_INLINE uint32_t found(const StreamedConvArgs& args, const float4& v) const {
-    const uint32_t at = less_bytes(bytes_of(v), 0x01010101u * (static_cast<uint32_t>(static_cast<int>(args.table_low)) & 0xffu));
-    uint32_t four = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) four |= load_shared_byte(table, static_cast<int>(at >> 8 * i & 0xffu)) << 8 * i;
-    return four;
-  }
-  RK_INLINE void store(const StreamedConvArgs& args, const float (&sums)[kChannels], const Residual& r, bool, int left, Out* to) const {
+  RK_INLINE void store(const Constants& k, const float (&sums)[kChannels], const Residual& r, bool exists, int left, Out* to) const {
     if constexpr (sizeof(Out) == 1) {
-      const uint32_t lows = 0x01010101u * (static_cast<uint32_t>(static_cast<int>(args.out_low)) & 0xffu);
       uint32_t words[kFours];
 #pragma unroll
       for (int i = 0; i < kFours; ++i) {
-        const float4 v = numbers_of(args, sums + 4 * i, r, i);
+        const float4 v = numbers_of(k, sums + 4 * i, r, i);
         if constexpr (Of::kTable)
-          words[i] = found(args, v);
+          words[i] = found(k, v);
         else
-          words[i] = less_bytes(bytes_of(v), lows);
+          words[i] = less_bytes(bytes_of(v), k.lows);
       }
-      store_words(args, words, left, to);
+      if (exists) store_words(k, words, left, to);
     } else {
 #pragma unroll
       for (int i = 0; i < kFours; ++i) {
-        if (4 * i >= left) continue;
-        float4 v = numbers_of(args, sums + 4 * i, r, i);
+        float4 v = numbers_of(k, sums + 4 * i, r, i);
         if constexpr (Of::kTable) {
-          v = floats_of_bytes<Unsigned8>(found(args, v));
-          v = {v.x + args.out_low, v.y + args.out_low, v.z + args.out_low, v.w + args.out_low};
+          v = floats_of_bytes<Unsigned8>(found(k, v));
+          v = {v.x + k.out_low, v.y + k.out_low, v.z + k.out_low, v.w + k.out_low};
         }
-        store4(to + 4 * i, v);
+        if (exists && 4 * i < left) store4(to + 4 * i, v);
       }
     }
   }
 
  private:
+  RK_INLINE static float between(float v, float low, float high) { return fminf(fmaxf(v, low), high); }
+  // Where bytes follow, these round; so here only what comes before another step is rounded.
+  template <bool ROUNDS>
+  RK_INLINE static float4 made(const float4& v, float low, float high) {
+    const float4 c = {between(v.x, low, high), between(v.y, low, high), between(v.z, low, high), between(v.w, low, high)};
+    if constexpr (ROUNDS) return {whole(c.x), whole(c.y), whole(c.z), whole(c.w)};
+    return c;
+  }
+  // Four results in front of the table, or of the way to bytes.
+  RK_INLINE float4 numbers_of(const Constants& k, const float* sums, const Residual& r, int i) const {
+    constexpr bool kBytes = sizeof(Out) == 1 || Of::kTable, kAgain = Of::kSums || Of::kRow;
+    const float4 s = scale[i], b = bias[i];
+    float4 v = {fmaf(sums[0], s.x, b.x), fmaf(sums[1], s.y, b.y), fmaf(sums[2], s.z, b.z), fmaf(sums[3], s.w, b.w)};
+    v = made<(kAgain || !kBytes)>(v, k.low, k.high);
+    if constexpr (Of::kSums) {
+      const float4 a = r.fours[i].floats();
+      const float t = k.residual_scale, u = k.sum_scale, from = k.residual_low;
+      v = {fmaf(a.x + from, t, v.x * u), fmaf(a.y + from, t, v.y * u), fmaf(a.z + from, t, v.z * u), fmaf(a.w + from, t, v.w * u)};
+      v = made<!kBytes>(v, k.again_low, k.again_high);
+    }
+    if constexpr (Of::kRow) {
+      const float4 c = row[i];
+      const float t = k.again_scale;
+      v = {fmaf(v.x, t, c.x), fmaf(v.y, t, c.y), fmaf(v.z, t, c.z), fmaf(v.w, t, c.w)};
+      v = made<!kBytes>(v, k.again_low, k.again_high);
+    }
+    return v;
+  }
+  // The bytes of the table that stand for four numbers.
+  RK_INLINE uint32_t found(const Constants& k, const float4& v) const {
+    const uint32_t at = less_bytes(bytes_of(v), k.table_lows);
+    uint32_t four = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four |= load_shared_byte(table, static_cast<int>(at >> 8 * i & 0xffu)) << 8 * i;
+    return four;
+  }
   // In accesses of 16 bytes where those are aligned, else of 8, or of 4 where a lane has no more.
-  RK_INLINE static void store_words(const StreamedConvArgs& args, const uint32_t (&words)[kFours], int left, Out* to) {
+  RK_INLINE static void store_words(const Constants& k, const uint32_t (&words)[kFours], int left, Out* to) {
     if constexpr (kFours == 4) {
-      if (left >= 16 && args.wide_out != 0) {
+      if (left >= 16 && k.wide_out != 0) {
         *as_global(reinterpret_cast<uint4*>(to)) = uint4{words[0], words[1], words[2], words[3]};
         return;
       }
@@ -124,14 +143,14 @@ struct StreamedWholeResults {
         if (4 * i < left) *as_global(reinterpret_cast<uint2*>(to + 4 * i)) = uint2{words[i], words[i + 1]};
       }
     } else {
-      *as_global(reinterpret_cast<uint32_t*>(to)) = words[0];
+      if (left > 0) *as_global(reinterpret_cast<uint32_t*>(to)) = words[0];
     }
   }
 };
 template <class Of>
 concept RoundsResults = Of::kRounds;
-template <RoundsResults Of, int TILES>
-struct StreamedResultsOf<Of, TILES> {
+template <RoundsResults Of, int TILES, int ADDS, bool SMOOTH>
+struct StreamedResultsOf<Of, TILES, ADDS, SMOOTH> {
   using Type = StreamedWholeResults<Of, TILES>;
 };
 

@@ -48,6 +48,10 @@ constexpr ConfigField<Config> kConfig[] = {{"precision", &Config::precision}, {"
 int64_t parts_of(const Product& p, const Config& c) { return ceil_div(p.rows(), c.pixels_per_rtask); }
 int64_t blocks_of(const Product& p, const Config& c) { return ceil_div(p.channels, c.block_channels()); }
 
+bool is_clamp(Activation a) { return a == Activation::none || a == Activation::relu || a == Activation::clip; }
+bool is_smooth(Activation a) {
+  return a == Activation::gelu || a == Activation::gelu_tanh || a == Activation::silu || a == Activation::hard_swish;
+}
 bool rounds(const Config& c) { return c.whole >= rk::kWholeResults; }
 int64_t value_bytes(const Graph& graph, TensorId id) { return bytes_of(graph.tensor(id).dtype); }
 
@@ -178,7 +182,7 @@ void add_cost(const Request& request, const Product& p, const Config& c, Phase& 
   const auto cost = [&](const char* name) { return request.vdevice.cost(fmt::format("streamed_conv.{}", name)); };
   const Graph& graph = request.graph;
   const Activation activation = staged::plain_product(graph, request.rop).epilogue.activation;
-  const bool clamps = rounds(c) || activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+  const bool clamps = rounds(c) || is_clamp(activation);
   const double pixels = static_cast<double>(c.pixels_per_rtask), values = static_cast<double>(c.block_channels());
   const double kept = static_cast<double>(std::min(c.block_channels(), p.channels));
   double bytes = static_cast<double>(p.in_channels * value_bytes(graph, p.in)) + kept * static_cast<double>(value_bytes(graph, p.out));
@@ -195,11 +199,17 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, co
   const bool bytes = has_bytes(request.graph, p) || rounds(c);
   Phase phase = early_phase(bytes ? "kernels/product/streamed_bytes.cuh" : "kernels/product/streamed_conv.cuh", "rk::streamed_conv",
                             "rk::StreamedConvArgs");
+  const ROperator plain = staged::plain_product(request.graph, request.rop);
+  const char* const adds = !p.residual.valid()           ? "rk::kStreamedNoResidual"
+                           : p.residual_after_activation ? "rk::kStreamedAfter"
+                                                         : "rk::kStreamedBefore";
   phase.template_args = {{"Math", narrow_math(request.graph, p, c.whole, request.graph.tensor(p.out).dtype)},
                          {"STEPS", std::to_string(c.steps)},
                          {"WIDE", c.wide != 0 ? "true" : "false"},
                          {"TILES", std::to_string(c.tiles)},
-                         {"ROWS", std::to_string(c.rows)}};
+                         {"ROWS", std::to_string(c.rows)},
+                         {"ADDS", adds},
+                         {"SMOOTH", !rounds(c) && is_smooth(plain.epilogue.activation) ? "true" : "false"}};
   phase.args = args_of(request.graph, request.rop, p, c, flat);
   phase.rtasks = blocks_of(p, c) * parts_of(p, c);
   phase.ring = {c.chunk_bytes(), 1, parts_of(p, c), blocks_of(p, c)};
@@ -264,6 +274,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const int64_t whole = whole_of(request, *p, precision);
   if (request.rop.epilogue.sum && whole != rk::kWholeSums) return {};
   if (requantised_of(graph, request.rop) && whole < rk::kWholeRow) return {};
+  const Activation activation = staged::plain_product(graph, request.rop).epilogue.activation;
+  if (whole < rk::kWholeResults && !is_clamp(activation) && !is_smooth(activation)) return {};
 
   Config c;
   c.precision = static_cast<int64_t>(precision);

@@ -55,14 +55,14 @@ struct StreamedPixels {
   uint32_t words[ROWS][2][STEPS * 2];
 
   // What does not exist is zero.
-  RK_INLINE void load(const char* in, const StreamedConvArgs& args, uint32_t first, uint32_t end) {
-    const uint32_t g = static_cast<uint32_t>(lane_id()) / 4, t = static_cast<uint32_t>(lane_id()) % 4, bytes = args.in_bytes;
+  RK_INLINE void load(const char* in, uint32_t stride, uint32_t bytes, uint32_t first, uint32_t end) {
+    const uint32_t g = static_cast<uint32_t>(lane_id()) / 4, t = static_cast<uint32_t>(lane_id()) % 4;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t pixel = first + static_cast<uint32_t>(r * kStreamedRows + h * 8) + g;
-        const char* const from = in + static_cast<uint64_t>(pixel) * args.in_stride;
+        const char* const from = in + static_cast<uint64_t>(pixel) * stride;
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
           const uint32_t byte = static_cast<uint32_t>(streamed_byte(STEPS, WIDE, s, 0, 0)) + t * ((WIDE && (s | 1) < STEPS) ? 16 : 8);
@@ -83,95 +83,129 @@ struct StreamedPixels {
   }
 };
 
-// Results of 16 bits or more, in floats until they are stored.
-template <class Of, int TILES>
+// What becomes of a warp's sums. All that arguments say is read once: behind a store the compiler would read it again.
+//   Constants           what is the same for all channels
+//   start               reads what a group's channels have of their own
+//   fetch               starts to load a pixel's residual
+//   store               makes a pixel's results of its sums; `exists`: whether there is such a pixel
+// Here results of 16 bits or more, in floats until they are stored. ADDS: StreamedAdds; SMOOTH: the activation is no clamp.
+template <class Of, int TILES, int ADDS, bool SMOOTH>
 struct StreamedResults {
   using Out = typename Of::Out;
   using Added = typename Of::Added;
   static constexpr int kChannels = 2 * TILES, kFours = kChannels / 4;  // of a lane
-  float4 bias[kFours], scale[kFours];
+  struct Constants {
+    float low, high;
+    int32_t activation;
+    RK_INLINE explicit Constants(const StreamedConvArgs& args)
+        : low(args.clip.low), high(args.clip.high), activation(args.epilogue.activation) {}
+  };
+  struct Residual {
+    Raw4<Added> fours[ADDS != kStreamedNoResidual ? kFours : 1];
+  };
+  float4 bias[kFours], scale[Of::kScales ? kFours : 1];
 
-  // Of the lane's channels of a group, whose first is channel `first` of `channels` in the block.
-  RK_INLINE void start(const StreamedConvArgs&, const char* rows, int first, int channels) {
+  // `first`: of the lane's channels, in its block of `channels`.
+  RK_INLINE void start(const char* rows, int first, int channels) {
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       if constexpr (Of::kScales) scale[i] = load_shared4(rows, (first + 4 * i) * 4);
       bias[i] = load_shared4(rows, streamed_row_bytes(channels) + (first + 4 * i) * 4);
     }
   }
-  // The residual of a pixel, on its way.
-  struct Residual {
-    Raw4<Added> fours[kFours];
-  };
   RK_INLINE static void fetch(const Added* from, int left, Residual& r) {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) {
+    for (int i = 0; i < (ADDS != kStreamedNoResidual ? kFours : 0); ++i) {
       if (4 * i < left) r.fours[i] = load_raw4(from + 4 * i);
     }
   }
-  RK_INLINE void store(const StreamedConvArgs& args, const float (&sums)[kChannels], const Residual& r, bool adds, int left,
-                       Out* to) const {
-    float4 v[kFours];
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      v[i] = {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
-      const float4 b = bias[i];
-      if constexpr (Of::kScales) {
-        const float4 s = scale[i];
-        v[i] = {fmaf(v[i].x, s.x, b.x), fmaf(v[i].y, s.y, b.y), fmaf(v[i].z, s.z, b.z), fmaf(v[i].w, s.w, b.w)};
-      } else {
-        v[i] = add4(v[i], b);
-      }
-      v[i] = lean_finish4(args.clip, args.epilogue, v[i], adds ? r.fours[i].floats() : float4{});
+  RK_INLINE static float4 activated(const Constants& k, const float4& v) {
+    if constexpr (SMOOTH) return smooth4(k.activation, v);
+    return clamp4(v, k.low, k.high);
+  }
+  RK_INLINE float4 four(const Constants& k, const float* sums, const Residual& r, int i) const {
+    const float4 b = bias[i];
+    float4 v = {sums[0], sums[1], sums[2], sums[3]};
+    if constexpr (Of::kScales) {
+      const float4 s = scale[i];
+      v = {fmaf(v.x, s.x, b.x), fmaf(v.y, s.y, b.y), fmaf(v.z, s.z, b.z), fmaf(v.w, s.w, b.w)};
+    } else {
+      v = add4(v, b);
     }
+    if constexpr (ADDS == kStreamedBefore) v = add4(v, r.fours[i].floats());
+    v = activated(k, v);
+    if constexpr (ADDS == kStreamedAfter) v = add4(v, r.fours[i].floats());
+    return v;
+  }
+  RK_INLINE void store(const Constants& k, const float (&sums)[kChannels], const Residual& r, bool exists, int left, Out* to) const {
 #pragma unroll
     for (int i = 0; i < kFours; i += 2) {
-      if constexpr (kFours > 1 && sizeof(Out) == 2) {
-        if (4 * i + 4 < left) {
-          const float eight[8] = {v[i].x, v[i].y, v[i].z, v[i].w, v[i + 1].x, v[i + 1].y, v[i + 1].z, v[i + 1].w};
-          store8(to + 4 * i, eight);
-          continue;
-        }
+      const float4 v = four(k, sums + 4 * i, r, i);
+      if constexpr (kFours == 1) {
+        if (exists && left > 0) store4(to, v);
+      } else {
+        const float4 w = four(k, sums + 4 * i + 4, r, i + 1);
+        const float eight[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
+        if (exists && 4 * i < left) store8(to + 4 * i, eight);
       }
-      if (4 * i < left) store4(to + 4 * i, v[i]);
-      if (kFours > 1 && 4 * i + 4 < left) store4(to + 4 * i + 4, v[kFours > 1 ? i + 1 : i]);
     }
   }
 };
-template <class Of, int TILES>
+template <class Of, int TILES, int ADDS, bool SMOOTH>
 struct StreamedResultsOf {
-  using Type = StreamedResults<Of, TILES>;
+  using Type = StreamedResults<Of, TILES, ADDS, SMOOTH>;
 };
 
-// The sums of group `group` of a block, and what becomes of them.
-template <class Veu, class Of, class Products, int STEPS, bool WIDE, int TILES, int ROWS>
-RK_INLINE void streamed_group(const Task<Veu>& task, const StreamedConvArgs& args, const char* chunk,
-                              const StreamedPixels<STEPS, WIDE, ROWS>& pixels, int block, int group, uint32_t first, uint32_t end) {
-  using Results = typename StreamedResultsOf<Of, TILES>::Type;
-  using Out = typename Of::Out;
-  using Added = typename Of::Added;
+// What a rTask has in registers for all its turns.
+template <class Results>
+struct StreamedBlock {
+  using Out = typename Results::Out;
+  using Added = typename Results::Added;
+  typename Results::Constants constants;
+  const char* chunk;
+  Out* out;            // of the block's first channel
+  const Added* added;  // the same of the residual
+  uint32_t out_stride, residual_stride;
+  int left;  // channels that exist from the block's first one on
+  int groups;
+
+  template <class Veu>
+  RK_INLINE StreamedBlock(const Task<Veu>& task, const StreamedConvArgs& args, const char* chunk_, int first)
+      : constants(args),
+        chunk(chunk_),
+        out(values_at<Out>(task, args.out) + first),
+        added(values_at<Added>(task, args.epilogue.residual) + first),
+        out_stride(args.out_stride),
+        residual_stride(args.residual_stride),
+        left(args.channels - first),
+        groups(args.groups) {}
+};
+
+// The sums of group `group` of a block, and what becomes of them. first: of the warp's pixels; end: of those that exist.
+template <class Results, class Products, int STEPS, bool WIDE, int TILES, int ROWS, bool ADDS>
+RK_INLINE void streamed_group(const StreamedBlock<Results>& block, const StreamedPixels<STEPS, WIDE, ROWS>& pixels, int group,
+                              uint32_t first, uint32_t end) {
   constexpr int kChannels = 8 * TILES;
-  const int channels = args.groups * kChannels, lane_first = group * kChannels + lane_id() % 4 * 2 * TILES;
-  const int channel = block * channels + lane_first, left = args.channels - channel;
-  const bool adds = args.epilogue.residual.base != kNullBase;
-  Results results;
-  results.start(args, chunk + streamed_weight_bytes(STEPS, channels), lane_first, channels);
+  const int channels = block.groups * kChannels, channel = group * kChannels + lane_id() % 4 * 2 * TILES, left = block.left - channel;
+  const uint32_t own = first + static_cast<uint32_t>(lane_id()) / 4;
   typename Results::Residual residual[ROWS][2];
-  if (adds) {
-    const Added* const from = values_at<Added>(task, args.epilogue.residual) + channel;
+  if constexpr (ADDS) {
 #pragma unroll
     for (int i = 0; i < 2 * ROWS; ++i) {
-      const uint32_t pixel = first + static_cast<uint32_t>(i * 8 + lane_id() / 4);
-      if (pixel < end) Results::fetch(from + static_cast<uint64_t>(pixel) * args.residual_stride, left, residual[i / 2][i % 2]);
+      const uint32_t pixel = own + static_cast<uint32_t>(i * 8);
+      if (pixel < end)
+        Results::fetch(block.added + static_cast<uint64_t>(pixel) * block.residual_stride + channel, left, residual[i / 2][i % 2]);
     }
   }
+  Results results;
+  results.start(block.chunk + streamed_weight_bytes(STEPS, channels), channel, channels);
   typename Products::Sum sums[ROWS][TILES][4] = {};
   const int weights = group * streamed_weight_bytes(STEPS, kChannels) + lane_id() * 16;
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
 #pragma unroll
     for (int j = 0; j < TILES; j += 2) {
-      const float4 w = load_shared4(chunk, weights + (s * TILES + j) * (kWarp * 8));
+      const float4 w = load_shared4(block.chunk, weights + (s * TILES + j) * (kWarp * 8));
       const uint32_t even[2] = {bits_of(w.x), bits_of(w.y)}, odd[2] = {bits_of(w.z), bits_of(w.w)};
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
@@ -182,46 +216,45 @@ RK_INLINE void streamed_group(const Task<Veu>& task, const StreamedConvArgs& arg
       }
     }
   }
-  Out* const out = values_at<Out>(task, args.out) + channel;
 #pragma unroll
   for (int i = 0; i < 2 * ROWS; ++i) {
-    const uint32_t pixel = first + static_cast<uint32_t>(i * 8 + lane_id() / 4);
-    if (pixel >= end || left <= 0) continue;
+    const uint32_t pixel = own + static_cast<uint32_t>(i * 8);
     float of_pixel[2 * TILES];
 #pragma unroll
     for (int j = 0; j < TILES; ++j) {
       of_pixel[2 * j] = static_cast<float>(sums[i / 2][j][i % 2 * 2]);
       of_pixel[2 * j + 1] = static_cast<float>(sums[i / 2][j][i % 2 * 2 + 1]);
     }
-    results.store(args, of_pixel, residual[i / 2][i % 2], adds, left, out + static_cast<uint64_t>(pixel) * args.out_stride);
+    results.store(block.constants, of_pixel, residual[i / 2][i % 2], pixel < end, left,
+                  block.out + static_cast<uint64_t>(pixel) * block.out_stride + channel);
   }
 }
 
-template <class Veu, class Math, int STEPS, bool WIDE, int TILES, int ROWS>
+template <class Veu, class Math, int STEPS, bool WIDE, int TILES, int ROWS, int ADDS, bool SMOOTH>
 RK_BODY void streamed_conv(const Task<Veu>& caller) {
-  using Of = StagedMath<Math>;
+  using Results = typename StreamedResultsOf<StagedMath<Math>, TILES, ADDS, SMOOTH>::Type;
+  using Products = StreamedProducts<typename StreamedInput<Math>::Type>;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const StreamedConvArgs& args = task.template arguments<StreamedConvArgs>();
   uint32_t part;
-  const auto block = static_cast<int>(divide(task.index, args.parts, part));
-  constexpr uint32_t kPixels = ROWS * kStreamedRows;  // of a warp's turn
+  const auto number = static_cast<int>(divide(task.index, args.parts, part));
+  constexpr uint32_t kPixels = ROWS * kStreamedRows, kTurn = kPixels * kComputeWarps;  // kPixels: of a warp's turn
   const uint32_t end = min((part + 1) * args.pixels_per_rtask, args.pixels);
   uint32_t first = part * args.pixels_per_rtask + static_cast<uint32_t>(warp_id()) * kPixels;
-  const int groups = args.groups;
   WeightPipe<Veu> ring = task.weights;
-  const char* const chunk = ring.acquire();
-  task.await_inputs();
+  const StreamedBlock<Results> block(task, args, ring.acquire(), number * args.groups * 8 * TILES);
   const char* const in = reinterpret_cast<const char*>(task.address(args.in));
+  const uint32_t in_stride = args.in_stride, in_bytes = args.in_bytes;
+  task.await_inputs();
   StreamedPixels<STEPS, WIDE, ROWS> now, next;
-  next.load(in, args, first, end);
+  next.load(in, in_stride, in_bytes, first, end);
 #pragma unroll 1
-  for (; first < end; first += kPixels * kComputeWarps) {
+  for (; first < end; first += kTurn) {
     now = next;
-    next.load(in, args, first + kPixels * kComputeWarps, end);
+    next.load(in, in_stride, in_bytes, first + kTurn, end);
 #pragma unroll 1
-    for (int group = 0; group < groups; ++group)
-      streamed_group<Veu, Of, StreamedProducts<typename StreamedInput<Math>::Type>, STEPS, WIDE, TILES, ROWS>(task, args, chunk, now, block,
-                                                                                                              group, first, end);
+    for (int group = 0; group < block.groups; ++group)
+      streamed_group<Results, Products, STEPS, WIDE, TILES, ROWS, ADDS != kStreamedNoResidual>(block, now, group, first, end);
   }
   ring.release();
 }

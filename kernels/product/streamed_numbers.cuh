@@ -9,6 +9,9 @@ inline constexpr int kStreamedStepBytes = 32;  // of a pixel: the k of one mma, 
 inline constexpr int kStreamedRows = 16;       // pixels of one mma
 inline constexpr int kStreamedMostSteps = 8;
 
+// Whether a residual is added, and whether before the activation or behind it.
+enum StreamedAdds : int { kStreamedNoResidual, kStreamedBefore, kStreamedAfter };  // in tables
+
 // Bytes that a lane loads of a pixel are k that belong to two products. Word `word` (0 or 1) of the operand of step `step` in the lane
 // that is number t of its four is this byte of the pixel: with WIDE, accesses have 16 bytes and bring two steps (but the last one, if it
 // has no other), else 8. Example: WIDE, step 1, lane 2, word 0: the access of lane 2 is bytes 32 to 47, its third word begins at byte 40.
