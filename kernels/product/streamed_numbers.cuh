@@ -7,7 +7,7 @@ namespace rk {
 
 inline constexpr int kStreamedStepBytes = 32;  // of a pixel: the k of one mma, 16 numbers of 16 bits or 32 bytes
 inline constexpr int kStreamedRows = 16;       // pixels of one mma
-inline constexpr int kStreamedMostSteps = 8;
+inline constexpr int kStreamedMostSteps = 10;
 
 // Whether a residual is added, and whether before the activation or behind it.
 enum StreamedAdds : int { kStreamedNoResidual, kStreamedBefore, kStreamedAfter };  // in tables

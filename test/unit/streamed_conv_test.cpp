@@ -36,6 +36,7 @@ const std::vector<ConvRow> kRows = {
      .activation = Activation::relu,
      .residual = 2},
     {.name = "128 to 200, silu", .in = {1, 128, 16, 20}, .out_channels = 200, .kernel = {1, 1}, .activation = Activation::silu},
+    {.name = "152 to 24", .in = {1, 152, 16, 17}, .out_channels = 24, .kernel = {1, 1}, .residual = 1},
     {.name = "120 to 8", .in = {1, 120, 17, 16}, .out_channels = 8, .kernel = {1, 1}, .residual = 1},
 };
 
@@ -78,7 +79,7 @@ TEST_CASE("what cannot be streamed is not offered") {
   const ConvRow good = {.name = "good", .in = {1, 16, 16, 16}, .out_channels = 16, .kernel = {1, 1}};
   CHECK(count(good) == 1);
   ConvRow row = good;
-  row.in = {1, 136, 16, 16};  // more than 256 bytes a pixel
+  row.in = {1, 168, 16, 16};  // more than 320 bytes a pixel
   CHECK(count(row) == 0);
   row = good;
   row.in = {1, 16, 6, 6};  // few pixels
