@@ -140,9 +140,10 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
     const int32_t pixels = w.out_width - column;
     Out* out =
         values_at<Out>(task, w.out) + (image * w.out_strides[0] + channel + (row - kBegun) * w.out_strides[2] + column * w.out_strides[3]);
+    const auto out_row = w.out_strides[2], out_column = w.out_strides[3];  // in registers: behind a store arguments would be read again
     int stage = 0;
 #pragma unroll 1
-    for (int32_t step = 0; step < steps; ++step, out += w.out_strides[2]) {
+    for (int32_t step = 0; step < steps; ++step, out += out_row) {
 #pragma unroll
       for (int j = 0; j < kStride; ++j) {
         char* const slot = places + stage * Rows::kRowBytes;
@@ -165,7 +166,7 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
           for (int p = 0; p < kPixels; ++p) {
             float4 v = clamped4<kRounds>(sums[0][p], low, high);
             if constexpr (kTable) v = table.of(v);
-            if (p < pixels) store4(out + p * w.out_strides[3], v);
+            if (p < pixels) store4(out + p * out_column, v);
           }
         }
         // The sums move up by a row, and those of the last row begin.

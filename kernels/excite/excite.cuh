@@ -262,23 +262,26 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
   return gates;
 }
 
-template <class Args, class In, class Out, class Veu>
-RK_INLINE float4 excited(const Task<Veu>& task, float4 x, const float4& gate) {
-  if constexpr (kExciteRounds<Args> && sizeof(In) == 1) {
-    const float low = task.template arguments<Args>().steps.in_low;
-    x = float4{x.x + low, x.y + low, x.z + low, x.w + low};
+// What becomes of a map's values besides the product with their gates.
+template <class Args, class In, class Out>
+struct ExciteRounding {
+  RK_INLINE explicit ExciteRounding(const Args&) {}
+  RK_INLINE float4 of(const float4& x, const float4& gate) const { return {x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w}; }
+};
+template <class Args, class In, class Out>
+requires kExciteRounds<Args>
+struct ExciteRounding<Args, In, Out> {
+  SqueezeRounding to;
+  float in_low, out_low;
+  RK_INLINE explicit ExciteRounding(const Args& args) : to(args.steps.out), in_low(args.steps.in_low), out_low(args.steps.out_low) {}
+  RK_INLINE float4 of(float4 x, const float4& gate) const {
+    if constexpr (sizeof(In) == 1) x = float4{x.x + in_low, x.y + in_low, x.z + in_low, x.w + in_low};
+    float4 v = {squeeze_rounded_to(to, x.x * gate.x), squeeze_rounded_to(to, x.y * gate.y), squeeze_rounded_to(to, x.z * gate.z),
+                squeeze_rounded_to(to, x.w * gate.w)};
+    if constexpr (sizeof(Out) == 1) v = float4{v.x - out_low, v.y - out_low, v.z - out_low, v.w - out_low};
+    return v;
   }
-  float4 v = {x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w};
-  if constexpr (kExciteRounds<Args>) {
-    const SqueezeRounding& to = task.template arguments<Args>().steps.out;
-    v = float4{squeeze_rounded_to(to, v.x), squeeze_rounded_to(to, v.y), squeeze_rounded_to(to, v.z), squeeze_rounded_to(to, v.w)};
-    if constexpr (sizeof(Out) == 1) {
-      const float low = task.template arguments<Args>().steps.out_low;
-      v = float4{v.x - low, v.y - low, v.z - low, v.w - low};
-    }
-  }
-  return v;
-}
+};
 
 template <class Veu, int kVector, bool NARROW, class Args, class In, class Out>
 RK_INLINE void excite_map(const Task<Veu>& caller) {
@@ -296,11 +299,15 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
   Out* const out = values_at<Out>(task, args.out) + static_cast<int64_t>(image) * args.out_strides[0] + channel * args.out_strides[1];
   uint32_t first = tile * args.tile_pixels + static_cast<uint32_t>(thread / kLanes);
   const uint32_t end = left > 0 ? min((tile + 1) * args.tile_pixels, args.pixels) : 0;
-  const auto offset = [&](uint32_t pixel, const int32_t(&strides)[4]) {
+  // In registers, since behind a store arguments would be read again.
+  const Divisor width = args.width;
+  const int32_t in_row = args.in_strides[2], in_column = args.in_strides[3], out_row = args.out_strides[2], out_column = args.out_strides[3];
+  const auto offset = [&](uint32_t pixel, int32_t of_row, int32_t of_column) {
     uint32_t column;
-    const uint32_t row = divide(pixel, args.width, column);
-    return static_cast<int32_t>(row) * strides[2] + static_cast<int32_t>(column) * strides[3];
+    const uint32_t row = divide(pixel, width, column);
+    return static_cast<int32_t>(row) * of_row + static_cast<int32_t>(column) * of_column;
   };
+  const ExciteRounding<Args, In, Out> rounding(task.template arguments<Args>());
 
   if constexpr (kExciteRounds<Args>) excite_copy_tables(task, task.template arguments<Args>().steps);
   // Code that runs once costs the time in which its bytes are fetched. So there is one copy of the loads, which in the first turn are
@@ -313,7 +320,7 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
     if (!has_gate) task.await_inputs();
 #pragma unroll
     for (uint32_t i = 0; i < kExciteAhead; ++i) {
-      if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, args.in_strides));
+      if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, in_row, in_column));
     }
     if (!has_gate) {
       const float* const gates = excite_gates<Veu, NARROW, Args>(task, args, image);
@@ -324,8 +331,8 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
 #pragma unroll 1
     for (uint32_t turn = 0; turn < kExciteAhead && first < end; ++turn, first += kPixels) {
       const float4 x = values[0].floats();
-      Out* const to = out + offset(first, args.out_strides);
-      const float4 v = excited<Args, In, Out>(task, x, gate);
+      Out* const to = out + offset(first, out_row, out_column);
+      const float4 v = rounding.of(x, gate);
       if constexpr (kVector == 4)
         store_left(to, left, v);
       else
