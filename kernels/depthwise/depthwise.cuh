@@ -62,11 +62,15 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   const Out* residual = values_at<Out>(task, args.epilogue.residual);
   const PixelStrides s = narrow(args.epilogue.residual_strides);
   if (residual != nullptr) residual += offset_of({item.batch, item.row, column}, s) + channel;
+  const ClipArgs clip = args.clip;  // in registers, as all that the loop needs: behind a store arguments would be read again
+  const auto out_column = w.out_strides[3];
+  NumberTable table{};
+  if constexpr (kTable) table = {task.address(args.table), args.table_low};
   const auto store = [&] {
     const float4 r = residual != nullptr ? load4(residual) : splat(0.0f);
-    const float4 v = lean_finish4(args.clip, args.epilogue, sums[0], r);
+    const float4 v = lean_finish4(clip, args.epilogue, sums[0], r);
     if constexpr (kTable)
-      store_left(out, left, NumberTable{task.address(args.table), args.table_low}.of(v));
+      store_left(out, left, table.of(v));
     else
       store_left(out, left, v);
   };
@@ -75,7 +79,7 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   } else {
     // Not unrolled: sums[0] is stored, and the other sums move up, since an index would put them into memory.
 #pragma unroll 1
-    for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
+    for (int32_t p = 0; p < pixels; ++p, out += out_column) {
       store();
       if (residual != nullptr) residual += s.w;
 #pragma unroll

@@ -86,13 +86,16 @@ RK_BODY void depthwise_sums(const Task<Veu>& caller) {
   const SqueezePlace place = squeeze_place<4>(args.sums, task.index);
   WeightPipe<Veu> weights = task.weights;
   const char* const stage = as_shared(weights.acquire());
+  // In registers, since behind a store arguments would be read again.
+  const float least = args.a, most = args.b, low = sizeof(Out) == 1 ? args.sums.low : 0.0f;
+  NumberTable table{};
+  if constexpr (kTable) table = {task.address(args.table), least};
   const float4 sum = depthwise_items<Veu, 4, kTaps, kStride, kPixels, kParts, In, Out>(
       task, args, place, args.sums.channels - place.channel, reinterpret_cast<const float*>(stage) + place.in_block, args.outside,
-      [&](const float4& sums) {
-        const float4 v = {rounded(sums.x, args.a, args.b), rounded(sums.y, args.a, args.b), rounded(sums.z, args.a, args.b),
-                          rounded(sums.w, args.a, args.b)};
-        if constexpr (kTable) return NumberTable{task.address(args.table), args.a}.of(v);
-        const float low = sizeof(Out) == 1 ? args.sums.low : 0.0f;
+      [=](const float4& sums) {
+        const float4 v = {rounded(sums.x, least, most), rounded(sums.y, least, most), rounded(sums.z, least, most),
+                          rounded(sums.w, least, most)};
+        if constexpr (kTable) return table.of(v);
         return float4{v.x - low, v.y - low, v.z - low, v.w - low};
       });
   const int pixels = min(args.rows, args.out_height - place.tile * args.rows) * args.out_width;

@@ -56,6 +56,10 @@ RK_INLINE float4 depthwise_items(const Task<Veu>& task, const Args& args, const 
   const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place);
   Out* const out = squeeze_map<Out>(task, args.out, args.out_strides, place);
   const DepthwiseMap map = {args.height, args.width, args.in_strides[2], args.in_strides[3], outside};
+  // In registers, since behind a store arguments would be read again.
+  const Divisor column_blocks = args.column_blocks;
+  const int32_t out_row = args.out_strides[2], out_column = args.out_strides[3], out_width = args.out_width;
+  const int32_t top = first_row * kStride - args.pad[0], before = args.pad[1];
   const float4 bias = Parts::part() == 0 ? squeeze_filter<kVector>(filter + kTaps * kTaps * kExciteChannels) : splat(0.0f);
   float4 sum = splat(0.0f);
   task.await_inputs();
@@ -64,21 +68,21 @@ RK_INLINE float4 depthwise_items(const Task<Veu>& task, const Args& args, const 
     const uint32_t item = first + static_cast<uint32_t>(Parts::item() / kLanes);
     const bool exists = item < end && left > 0;
     uint32_t column_block;
-    const int32_t row = first_row + static_cast<int32_t>(divide(item, args.column_blocks, column_block));
+    const int32_t row = static_cast<int32_t>(divide(item, column_blocks, column_block));  // of the tile
     int32_t column = static_cast<int32_t>(column_block) * kPixels;
     float4 acc[kPixels], own[Parts::kOwn];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = bias;
     depthwise_products<kVector, kTaps, kStride, kPixels, kParts>(
         map, in, [=](int taps, int kx) { return squeeze_filter<kVector>(filter + (taps + kx) * kExciteChannels); }, exists,
-        row * kStride - args.pad[0], column * kStride - args.pad[1], acc);
+        top + row * kStride, column * kStride - before, acc);
     Parts::add(acc, own);
     column += Parts::first();
-    Out* to = out + row * args.out_strides[2] + column * args.out_strides[3];
-    const int32_t pixels = exists ? Parts::pixels(args.out_width - column) : 0;
+    Out* to = out + (first_row + row) * out_row + column * out_column;
+    const int32_t pixels = exists ? Parts::pixels(out_width - column) : 0;
     // Not unrolled: own[0] is stored, and the other sums move up, since an index would put them into memory.
 #pragma unroll 1
-    for (int32_t p = 0; p < pixels; ++p, to += args.out_strides[3]) {
+    for (int32_t p = 0; p < pixels; ++p, to += out_column) {
       const float4 v = finish(own[0]);
       if constexpr (kVector == 4)
         store_left(to, left, v);
@@ -99,9 +103,11 @@ RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
   const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
   WeightPipe<Veu> weights = task.weights;
   const char* const stage = as_shared(weights.acquire());
+  const int32_t activation = args.activation;
+  const float a = args.a, b = args.b;
   const float4 sum = depthwise_items<Veu, kVector, kTaps, kStride, kPixels, kParts, In, Out>(
       task, args, place, args.product.channels - place.channel, reinterpret_cast<const float*>(stage) + place.in_block, args.zeros,
-      [&](const float4& v) { return squeeze_activate(args.activation, v, args.a, args.b); });
+      [=](const float4& v) { return squeeze_activate(activation, v, a, b); });
   squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum, [](float all) { return all; });
 }
 

@@ -301,7 +301,8 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
   const uint32_t end = left > 0 ? min((tile + 1) * args.tile_pixels, args.pixels) : 0;
   // In registers, since behind a store arguments would be read again.
   const Divisor width = args.width;
-  const int32_t in_row = args.in_strides[2], in_column = args.in_strides[3], out_row = args.out_strides[2], out_column = args.out_strides[3];
+  const int32_t in_row = args.in_strides[2], in_column = args.in_strides[3], out_row = args.out_strides[2],
+                out_column = args.out_strides[3];
   const auto offset = [&](uint32_t pixel, int32_t of_row, int32_t of_column) {
     uint32_t column;
     const uint32_t row = divide(pixel, width, column);
