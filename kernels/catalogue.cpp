@@ -8,6 +8,7 @@
 #include "kernels/excite/rounded_excitation.h"
 #include "kernels/first/patch_conv.h"
 #include "kernels/product/gemv_of_rows.h"
+#include "kernels/product/rounded_head.h"
 #include "kernels/product/row_feed_forward.h"
 #include "kernels/product/split_k_normalize.h"
 #include "kernels/reduce/quantise.h"
@@ -19,7 +20,7 @@ namespace tamp::kernels {
 // All families: X is the function in kernels/*/X.cpp (typed_X in kernels/typed/X.cpp) that returns the family of that name. Order matters
 // only between rKernels of equal estimated cost: the earlier one is taken.
 #define TAMP_FAMILIES(X)                                                                                                          \
-  X(gemv)            /* MatMul of a few rows: weights streamed; of means of channels, too */                                      \
+  X(gemv)            /* MatMul of a few rows: weights streamed; of means of channels, rounded or not, too */                      \
   X(staged_conv)     /* Conv and MatMul with constant weights on tensor cores, where the device copies boxes */                   \
   X(streamed_conv)   /* pointwise ones of few channels and many pixels, in 16 bits or less */                                     \
   X(implicit_gemm)   /* the same without boxes, on tensor cores or FFMA */                                                        \
@@ -91,10 +92,10 @@ const Family& family(const std::string& name) {
 }
 
 std::vector<FusionPattern> fusions() {
-  return {dynamic_quantisations(), feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(), self_attentions(),
-          normalized_patches(),    products_with_prologue(), normalized_products(),      rounded_excitations(), pointwise_pairs(),
-          row_feed_forwards(),     quantised_sums(),         quantised_normalizations(), quantised_softmax(),   quantised_patches(),
-          looked_up_patches(),     requantised_products(),   summed_depthwise()};
+  return {dynamic_quantisations(), feed_forwards(),          normalised_feed_forwards(), gated_feed_forwards(),      self_attentions(),
+          normalized_patches(),    products_with_prologue(), normalized_products(),      rounded_excitations(),      rounded_heads(),
+          pointwise_pairs(),       row_feed_forwards(),      quantised_sums(),           quantised_normalizations(), quantised_softmax(),
+          quantised_patches(),     looked_up_patches(),      requantised_products(),     summed_depthwise()};
 }
 
 std::vector<RKernel> candidates(const Request& request) {

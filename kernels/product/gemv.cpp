@@ -1,5 +1,5 @@
-// Host side of gemv.cuh, gemv_of_sums.cuh and, with gemv_of_rows.cpp, gemv_of_rows.cuh. rTask t is columns [t * block_n, (t + 1) *
-// block_n), block_n = 8 warps * columns.
+// Host side of gemv.cuh, gemv_of_sums.cuh, rounded_head.cuh and, with gemv_of_rows.cpp, gemv_of_rows.cuh. rTask t is columns [t * block_n,
+// (t + 1) * block_n), block_n = 8 warps * columns.
 //
 // The time is that of reading the weights, so weights take 16 bits wherever the model is not to be computed in fp32: fp16, each column
 // multiplied by the power of two that brings its largest magnitude to 2^14..2^15. fp16 has as many mantissa bits as tf32. So a weight
@@ -22,6 +22,7 @@
 #include "kernels/product/gemv_of_rows.h"
 #include "kernels/product/gemv_row.h"
 #include "kernels/product/numbers.cuh"
+#include "kernels/product/rounded_head.h"
 #include "kernels/tile/product.h"
 
 namespace tamp::kernels {
@@ -57,13 +58,14 @@ Config config_of(const RKernel& rkernel) {
           config_or(rkernel, "turns", 1)};
 }
 
-// The product: the last of several steps, else the rOperator.
+// The product: the last of several steps but for a rounded head, else the rOperator.
 ROperator last_step(const ROperator& rop) {
   const std::optional<FusedView> steps = FusedView::of(rop);
-  return steps ? steps->alone(steps->count() - 1) : rop;
+  return steps ? steps->alone(is_rounded_head(rop) ? kHeadProduct : steps->count() - 1) : rop;
 }
-// Whether it is a MatMul whose operand is a sum over the last of three dimensions.
+// Whether it is a MatMul whose operand is a sum over the last of three dimensions, rounded or not.
 bool is_pooled(const ROperator& rop) {
+  if (is_rounded_head(rop)) return true;
   const std::optional<FusedView> steps = FusedView::of(rop);
   const Reduce* const reduce = steps ? steps->as<Reduce>(0) : nullptr;
   return reduce && steps->count() == 2 && steps->as<MatMul>(1) && !steps->as<MatMul>(1)->trans_a && steps->feeds(0, 1) &&
@@ -74,6 +76,7 @@ bool makes_operand(const ROperator& rop) { return is_pooled(rop) || is_of_rows(r
 
 // What can be said of such a product before its tensors have places; none where no body computes it.
 std::optional<Product> unplaced_pooled(const Graph& graph, const ROperator& rop) {
+  if (is_rounded_head(rop) && !rounded_head_of(graph, rop)) return std::nullopt;
   const ROperator product = last_step(rop);
   const auto& op = std::get<MatMul>(product.attrs);
   const Tensor &sums = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
@@ -126,11 +129,12 @@ std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
 
 int64_t chunk_bytes(const Config& c) { return kWarps * c.columns * c.chunk_k * c.weight_bytes(); }
 
-// The packed image: the ring's chunks, then rk::GemvColumn[channels].
+// The packed image: the ring's chunks, then rk::GemvColumn[channels], then the table of a rounded head.
 struct Column {
   float scale = 1, bias = 0;
 };
 int64_t ring_bytes(const Product& p, const Config& c) { return blocks_of(p, c).n * blocks_of(p, c).chunks * chunk_bytes(c); }
+int64_t table_begin(const Product& p, const Config& c) { return ring_bytes(p, c) + p.channels * int64_t{sizeof(Column)}; }
 
 // The place of k in a packed column. The weights that a lane reads at once lie side by side there; with 16 bits they are two runs of four
 // k, 128 apart: k 20 to 23 and 148 to 151 have places 40 to 47.
@@ -181,6 +185,10 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
     const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
     columns[n].scale = pack_column(weights, c.narrow, places, halves, bytes.data() + first * c.weight_bytes());
     columns[n].bias = bias[static_cast<size_t>(n)] + shifted;
+  }
+  if (const std::optional<RoundedHead> head = rounded_head_of(graph, rop); head && head->table.valid()) {
+    const auto* const table = reinterpret_cast<const std::byte*>(f32_data(graph.tensor(head->table)));
+    bytes.insert(bytes.end(), table, table + element_count(graph.tensor(head->table).shape) * int64_t{sizeof(float)});
   }
   return bytes;
 }
@@ -253,6 +261,26 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
   return cost;
 }
 
+// Makes the phase one whose operand comes in parts and is rounded. `table`: its place in the packed image.
+void add_head(const Request& request, const RoundedHead& head, int64_t table, Phase& phase) {
+  const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
+  set_body(phase, "kernels/product/rounded_head.cuh", "rk::rounded_head", "rk::RoundedHeadArgs");
+  phase.args = {{"gemv", struct_arg(std::move(phase.args))},
+                {"parts", arg(sums.shape[2])},
+                {"part_stride", arg(sums.place.strides[2])},
+                {"count", float_arg(head.count)},
+                {"reciprocal", float_arg(1 / head.count)},
+                {"scale", float_arg(head.scale)},
+                {"low", float_arg(head.low)},
+                {"high", float_arg(head.high)},
+                {"factor", float_arg(head.factor)},
+                {"table", head.table.valid() ? ArgValue{PackedArg{table}} : null_arg()}};
+}
+const char* end_of(const RoundedHead& head) {
+  if (!head.rounds) return "rk::kHeadPlain";
+  return head.table.valid() ? "rk::kHeadTable" : "rk::kHeadFactor";
+}
+
 // Makes the phase one whose operand comes in parts.
 void add_parts(const Request& request, Phase& phase) {
   const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
@@ -292,10 +320,12 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   const Blocks b = blocks_of(p, c);
   const bool pooled = is_pooled(request.rop), of_rows = is_of_rows(request.rop);
   const bool plain_operand = !makes_operand(request.rop) && !tile.is_whole;
-  const std::string name = fmt::format("gemv{}{}<{} rows, {} columns{}>",
-                                       pooled    ? "_of_sums"
-                                       : of_rows ? "_of_rows"
-                                                 : "",
+  const std::optional<RoundedHead> head = rounded_head_of(request.graph, request.rop);
+  const std::string name = fmt::format("{}{}<{} rows, {} columns{}>",
+                                       head      ? "rounded_head"
+                                       : pooled  ? "gemv_of_sums"
+                                       : of_rows ? "gemv_of_rows"
+                                                 : "gemv",
                                        c.narrow ? "_16bit" : "", rows, b.block_n, c.turns > 1 ? fmt::format(", {} turns", c.turns) : "");
   Phase phase = early_phase("kernels/product/gemv.cuh", "rk::gemv", "rk::GemvArgs");
   const Activation activation = last_step(request.rop).epilogue.activation;
@@ -305,7 +335,10 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
     const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
     phase.template_args.emplace_back("VECTOR", vector ? "true" : "false");
   }
-  phase.template_args.emplace_back("PLAIN", plain ? "true" : "false");
+  if (head)
+    phase.template_args.emplace_back("END", end_of(*head));
+  else
+    phase.template_args.emplace_back("PLAIN", plain ? "true" : "false");
   const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
   if (plain_operand && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
   if (is_narrow(out) && !of_rows && !tile.is_whole) phase.template_args.emplace_back("Out", value_type(out));
@@ -314,7 +347,10 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
   phase.ring = {chunk_bytes(c), b.chunks * b.turns, 1, b.rtasks()};
   phase.cost = cost_of(request, p, c, rows);
-  if (pooled) add_parts(request, phase);
+  if (head)
+    add_head(request, *head, table_begin(p, c), phase);
+  else if (pooled)
+    add_parts(request, phase);
   if (of_rows) add_rows(request, rows, piece_k, phase);
   if (tile.is_whole) add_whole_rows(request, p, tile, phase);
   if (rows == 1) {  // so many k that reading the weights is all that counts: words are not worth their two more warps

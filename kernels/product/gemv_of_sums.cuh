@@ -19,9 +19,9 @@ struct GemvOfSumsArgs {  // in tables
   float scale;
 };
 
-// Leaves x in shared memory, rows of piece_k.
-template <class Veu, int ROWS>
-RK_INLINE void gemv_pool(const GemvOfSumsArgs& args, const float* in, float* to) {
+// Leaves x in shared memory, rows of piece_k. of_sums: what a step makes of four channels' sums.
+template <class Veu, int ROWS, class Args, class OfSums>
+RK_INLINE void gemv_pool(const Args& args, const float* in, float* to, const OfSums& of_sums) {
   const int parts = args.parts, stride = args.part_stride, piece_k = args.gemv.piece_k;
 #pragma unroll 1
   for (int m = 0; m < ROWS; ++m) {
@@ -42,8 +42,7 @@ RK_INLINE void gemv_pool(const GemvOfSumsArgs& args, const float* in, float* to)
 #pragma unroll
         for (int i = 0; i < kGemvParts; ++i) sum = float4{sum.x + v[i].x, sum.y + v[i].y, sum.z + v[i].z, sum.w + v[i].w};
       }
-      const float scale = args.scale;
-      *reinterpret_cast<float4*>(to + m * piece_k + k) = float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+      *reinterpret_cast<float4*>(to + m * piece_k + k) = of_sums(sum);
     }
   }
 }
@@ -57,7 +56,9 @@ RK_BODY void gemv_of_sums(const Task<Veu>& caller) {
   float* const pooled = task.template work_as<float>();
   const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
   task.await_inputs();
-  gemv_pool<Veu, ROWS>(all, task.address(args.in), pooled);
+  gemv_pool<Veu, ROWS>(all, task.address(args.in), pooled, [scale = all.scale](const float4& sum) {
+    return float4{sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale};
+  });
   GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, static_cast<int>(task.index));
   gemv_residual(own);
   sync_compute<Veu>();

@@ -18,6 +18,8 @@ inline constexpr int kGemvResidualBit = kGemvOperands, kGemvOutBit = kGemvOperan
 inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutWords = 1u << kGemvOutBit;  // in tables
 // What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
 enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };  // in tables
+// rounded_head: what follows the product. Nothing or relu; a rounding and a factor; a rounding and a table.
+enum GemvHeadEnd : int { kHeadPlain, kHeadFactor, kHeadTable };  // in tables
 // Words of shared memory behind its rows: two sums of each row in every warp.
 constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 // gemv_row: whether the residual is added, and whether before the activation or after it.

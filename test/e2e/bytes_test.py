@@ -122,6 +122,26 @@ class Chain:
         gate = self.activated("HardSigmoid", lambda v: np.clip(v / 4 + 0.5, 0, 1), zero=0 if self.kind == "u8" else -128, alpha=0.25, beta=0.5)
         return self.end(self.add("Mul", x.name, gate.name), x.values * gate.values * 2.0 ** (x.exponent + gate.exponent), zero)
 
+    def pooled(self, zero, flat):
+        """The mean of each channel, quantised; as a row, if it is flat."""
+        x = self.last
+        real = x.values.mean((2, 3), keepdims=True) * 2.0 ** x.exponent
+        pooled = self.end(self.add("GlobalAveragePool", x.name), real, zero)
+        if flat:
+            self.last = Quantised(self.add("Flatten", pooled.name), pooled.values[:, :, 0, 0], pooled.exponent)
+        return self.last
+
+    def linear(self, columns, zero, quantised=True):
+        x = self.last
+        weight, values, exponents = self.weights((columns, x.values.shape[1]))
+        bias = self.random.integers(-2000, 2000, columns)
+        name = self.add("Gemm", x.name, weight, self.constant(bias * 2.0 ** (exponents + x.exponent), np.float32), transB=1)
+        real = (x.values @ values.T + bias) * 2.0 ** (exponents + x.exponent)
+        if not quantised:
+            self.last = Quantised(name, real, 0)
+            return self.last
+        return self.end(name, real, zero)
+
     def side_by_side(self, a, b, zero):
         """A Concat, quantised anew. Scales of its operands differ."""
         values = np.concatenate([v.values * 2.0 ** v.exponent for v in (a, b)], 1)
@@ -281,6 +301,22 @@ def excited(kind, images, size, channels, kernel, stride, silu):
     return c
 
 
+def head(kind, images, size, channels, columns, ends):
+    """The end of a network: means, a product, and behind it nothing, a quantisation, or an activation between two. `ends`: rows, unless it says pixels."""
+    c = Chain(15, [images, 16, *size], kind)
+    c.conv(channels, zero=100 if kind == "u8" else -30)
+    c.gated(zero=20)
+    c.pooled(zero=50 if kind == "u8" else -6, flat="pixels" not in ends)
+    if "pixels" in ends:
+        c.conv(columns, zero=70 if kind == "u8" else -9)
+    else:
+        c.linear(columns, zero=70 if kind == "u8" else -9, quantised="floats" not in ends)
+    if "table" in ends:
+        c.activated("HardSigmoid", lambda v: np.clip(v / 4 + 0.5, 0, 1), zero=0 if kind == "u8" else -128, alpha=0.25, beta=0.5)
+        c.conv(12) if "pixels" in ends else c.linear(12, zero=3)
+    return c
+
+
 def concat(kind, channels=(32, 64), kernel=1):
     """Parts of a pixel that are no whole sixteens have neighbours right behind them, which nobody may overwrite. A convolution with padding takes halves,
     since the bytes would begin at another number than 0."""
@@ -316,6 +352,13 @@ EXCITED = [("u8", 1, (16, 16), 96, 3, 1, True, "excite_rounded_of_sums"), ("s8",
            ("s8", 2, (8, 16), 80, 5, 1, True, ", squeezes"), ("u8", 1, (16, 16), 64, 7, 1, True, "excite_rounded_of_sums"), ("u8", 1, (16, 8), 72, 1, 1, True, ", squeezes"),
            ("s8", 3, (8, 8), 48, 1, 1, False, "channel_sums"), ("s8", 1, (64, 32), 72, 1, 1, True, "excite_rounded_of_sums")]
 CASES += [(f"excited_{kind}_{images}_{channels}_{kernel}_{stride}", lambda made=made: excited(*made), 1, body) for *made, body in EXCITED for kind, images, _, channels, kernel, stride, _ in [made]]
+
+# Kind, images, size, channels, columns, what follows the product.
+HEADS = [("u8", 1, (7, 7), 1152, 100, "scale"), ("s8", 3, (28, 20), 40, 17, "scale"), ("s8", 1, (28, 20), 24, 33, "table"), ("u8", 3, (7, 7), 8, 10, "table"),
+         ("u8", 1, (1, 1), 24, 9, "scale"), ("s8", 1, (28, 20), 24, 20, "floats"), ("u8", 1, (16, 9), 40, 12, "pixels"), ("s8", 3, (5, 3), 24, 40, "pixels_table"),
+         ("u8", 2, (7, 9), 40, 64, "scale")]
+CASES += [(f"head_{kind}_{images}_{size[0]}_{channels}_{ends}", lambda made=(kind, images, size, channels, columns, ends): head(*made), 0, "rounded_head")
+          for kind, images, size, channels, columns, ends in HEADS]
 
 # More channels than the threads of a vEU add up at once, on the many multiprocessors for which the gates are made so.
 MANY_CHANNELS = [("excited_u8_1152", lambda: excited("u8", 1, (16, 16), 1152, 1, 1, True), 2, "excite_rounded_of_sums")]
@@ -360,7 +403,7 @@ def of(*kinds):
 
 TESTS = [test_products_are_on_integer_tensor_cores, check(of("pointwise"), "persistent"), check(of("residual", "padded"), "persistent"),
          check(of("depthwise", "pixels"), "persistent"), check(of("wide", "grouped"), "persistent"), check(of("image"), "persistent"), check(of("again", "concat", "inverted"), "persistent"),
-         check(of("excited"), "persistent"), check(MANY_CHANNELS, "persistent", "h200"),
+         check(of("excited"), "persistent"), check(of("head"), "persistent"), check(of("head"), "graph"), check(MANY_CHANNELS, "persistent", "h200"),
          *[check([case], "persistent") for case in of("parted")],  # each alone: beside others fewer threads share an item
          check([case for case in of("padded", "residual", "depthwise", "grouped", "pixels", "image", "again", "inverted", "excited") if "u8" in case[0]], "graph")]
 

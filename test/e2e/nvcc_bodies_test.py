@@ -149,7 +149,7 @@ ROWS = [
     (lambda: transformers.llama(64, 45), "fp16", None), (races.open_rows, "tf32", None), (generate.decoder, "fp32", None),
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
-    *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_test.CASES if name.startswith(("residual_u8_3", "residual_s8_3", "depthwise", "wide", "pixels", "again_u8_6", "inverted_s8_3", "inverted_u8_12", "excited_u8_1_96", "excited_s8_2_80", "excited_u8_1_72", "excited_s8_1_72_1", "image_u8_3_2", "image_s8_3_2"))),
+    *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_test.CASES if name.startswith(("residual_u8_3", "residual_s8_3", "depthwise", "wide", "pixels", "again_u8_6", "inverted_s8_3", "inverted_u8_12", "excited_u8_1_96", "excited_s8_2_80", "excited_u8_1_72", "excited_s8_1_72_1", "image_u8_3_2", "image_s8_3_2", "head_u8_1_7_1152", "head_s8_3_28_40", "head_u8_3_7_8", "head_s8_1_28_24_floats"))),
     *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_rows.INTEGERS if name.startswith(("pooled_u8_100", "pooled_u8_wide", "walked_u8", "averaged_u8_2", "chained_u8_64"))),
     *((lambda make=make, way=way: bytes_rows.quantised(make, way)[0], "fp16", 12 if name.startswith("guarded") else None) for name, make, way, *_ in bytes_rows.ROWS if name in ("guarded_s8", "front_s8", "elements_u8", "long_s8")),
     (lambda: quantised_models.quantised(*quantised_models.blocks(48), "qdq u8 s8 channel"), "fp16", None),
@@ -158,7 +158,7 @@ ROWS = [
     (lambda: quantised_models.quantised(*quantised_models.transformer(), "qdq s8 s8 products"), "fp16", None),
 ]
 # What of template arguments is as good as a body of its own.
-FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge", "rk::kStrip", "rk::Signed8", "rk::Unsigned8")
+FORMS = ("rk::kCell", "rk::kWhole", "rk::kLarge", "rk::kStrip", "rk::Signed8", "rk::Unsigned8", "rk::kHead")
 # What a row is compiled with in one persistent kernel; and in graphs.
 OPTIONS = {races.open_rows: (["--dim", "rows=2:40"], ["--dim", "rows=40"]), generate.decoder: (["--generate"], []), cached_step: (["--dim", "seq=1"],) * 2, masked_step: (["--dim", "seq=1", "--dim", "total=160"],) * 2}
 

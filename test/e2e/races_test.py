@@ -260,6 +260,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("bytes_of_tables", lambda: bytes_test.again("s8", 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
     *((f"bytes_of_gates_{number}", lambda number=number: bytes_test.excited(*bytes_test.EXCITED[number][:-1]).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], rkernels)
       for number, rkernels in ((0, "depthwise_sums excite_rounded_of_sums"), (3, "depthwise_sums excite_rounded<"), (5, "channel_sums excite_rounded<"), (7, "channel_sums excite_rounded_of_sums"))),
+    *((f"bytes_of_means_{number}", lambda number=number: bytes_test.head(*bytes_test.HEADS[number]).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "channel_sums rounded_head_16bit") for number in (1, 3)),
     ("bytes_of_an_image", lambda: bytes_test.image("s8", 7, 2, (31, 29), True).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "patch_quantised"),
     ("bytes_of_pixels", lambda: bytes_test.pixels("u8").finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "patch_strip_fp16 depthwise_strips"),
     ("bytes_of_rows", lambda: bytes_rows.quantised(lambda: bytes_rows.encoder(33, 64, 2, 2), "qdq s8 s8 symmetric")[0], ["--vdevice", "h200", "--precision", "fp16"],
