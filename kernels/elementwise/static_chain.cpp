@@ -14,7 +14,11 @@ namespace {
 constexpr size_t kInputs = rk::kStaticInputs;
 using rk::functions::Speed;
 
-int64_t row_of(const Sweep& sweep, size_t operand) { return sweep.loop.size() == 2 ? sweep.loop[0].strides[operand] : 0; }
+bool has_blocks(const Sweep& sweep) { return sweep.loop.size() == 3; }
+int64_t block_of(const Sweep& sweep, size_t operand) { return has_blocks(sweep) ? sweep.loop[0].strides[operand] : 0; }
+int64_t row_of(const Sweep& sweep, size_t operand) {
+  return sweep.loop.size() >= 2 ? sweep.loop[sweep.loop.size() - 2].strides[operand] : 0;
+}
 int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().strides[operand]; }
 
 int64_t row_elements(const Sweep& sweep) { return sweep.loop.back().extent; }
@@ -37,7 +41,7 @@ bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
   const TensorId id = sweep.chain.inputs[operand - 1];
   if (!id.valid() || !graph.tensor(id).place.buffer.valid()) return false;
   int64_t end = first_element(graph, id) + sweep.starts[operand] + row_groups(sweep) * 4;
-  if (sweep.loop.size() == 2) end += (sweep.loop[0].extent - 1) * row_of(sweep, operand);
+  for (size_t d = 0; d + 1 < sweep.loop.size(); ++d) end += (sweep.loop[d].extent - 1) * sweep.loop[d].strides[operand];
   return end <= graph.buffers[graph.tensor(id).place.buffer.index()].elements;
 }
 
@@ -46,7 +50,9 @@ bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
 // leave columns 78 and 79 free. If tensors of 78 and 2 channels are concatenated in the buffer, no column is free.
 bool has_free_lanes(const Graph& graph, const Sweep& sweep, size_t operand) {
   const BufferId buffer = graph.tensor(sweep.chain.inputs[operand - 1]).place.buffer;
-  const int64_t row = row_of(sweep, operand) != 0 ? row_of(sweep, operand) : graph.buffers[buffer.index()].elements;
+  const int64_t in_block = row_of(sweep, operand), block = block_of(sweep, operand);
+  const int64_t row = in_block != 0 ? in_block : block != 0 ? block : graph.buffers[buffer.index()].elements;
+  if (block % row != 0) return false;
   const int64_t start = (first_element(graph, sweep.chain.inputs[operand - 1]) + sweep.starts[operand]) % row;
   const int64_t begin = start + row_elements(sweep), end = start + row_groups(sweep) * 4;
   const auto is_elsewhere = [&](const Tensor& tensor) {
@@ -75,9 +81,9 @@ int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   return scalars;
 }
 
-// Whether all rows of the sweep read the same groups of the operand: a BatchNorm's factors, a bias.
+// Whether all rows of the sweep, or of a block, read the same groups of the operand: a BatchNorm's factors, a bias; gates of an image.
 bool is_near(const Graph& graph, const Sweep& sweep, size_t operand) {
-  return sweep.loop.size() == 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 &&
+  return sweep.loop.size() >= 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 &&
          is_loaded_as_vectors(graph, sweep, operand);
 }
 
@@ -111,9 +117,9 @@ int64_t bytes_of_type(const Graph& graph, const Sweep& sweep, DType dtype) {
   return found;
 }
 
-// Makes the phase one of the body whose operands may be bytes. All operands are tensors.
-void take_bytes(const Graph& graph, const Sweep& sweep, Phase& phase) {
-  set_body(phase, "kernels/elementwise/static_chain_bytes.cuh", "rk::static_chain_bytes", "rk::ByteChainArgs");
+// Makes the phase one of a body whose operands may be of any type.
+void take_bytes(const Graph& graph, const Sweep& sweep, const std::string& name, const std::string& args_type, Phase& phase) {
+  set_body(phase, "kernels/elementwise/" + name + ".cuh", "rk::" + name, args_type);
   const auto mask = [](int64_t operands) { return fmt::format("{:#x}u", operands); };
   phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))},
                          {"kNarrow", mask(narrow_operands(graph, sweep))},
@@ -126,15 +132,22 @@ std::vector<Arg> lows_of(const Graph& graph, const Sweep& sweep) {
   for (size_t i = 0; i < kInputs; ++i) lows.push_back(i < sweep.chain.inputs.size() ? low(sweep.chain.inputs[i]) : float_arg(0));
   return {{"in_lows", ArgValue{lows}}, {"out_low", low(sweep.out)}};
 }
+std::vector<Arg> blocks_of(const Sweep& sweep) {
+  std::vector<int64_t> blocks;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) blocks.push_back(block_of(sweep, i + 1));
+  return {{"block_rows", divisor_arg(has_blocks(sweep) ? sweep.loop[1].extent : 1)},
+          {"out_block", arg(block_of(sweep, 0))},
+          {"in_blocks", array_arg(blocks, kInputs)}};
+}
 
 }  // namespace
 
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
-  if (sweep.loop.empty() || sweep.loop.size() > 2 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
+  if (sweep.loop.empty() || sweep.loop.size() > 3 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
   if (!has_static_steps(chain) && !has_long_static_steps(chain)) return false;
   for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
-    if (row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
+    if (block_of(sweep, operand) < 0 || row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
   }
   return has_aligned_rows(graph, sweep, 0) && loop_elements(sweep.loop) > 0;
 }
@@ -165,9 +178,11 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   const bool is_long = !has_static_steps(sweep.chain);
   Phase phase = early_phase("kernels/elementwise/static_chain.cuh", is_long ? "rk::static_chain_long" : "rk::static_chain",
                             is_long ? "rk::LongChainArgs" : "rk::StaticChainArgs");
-  const bool bytes = has_bytes(graph, sweep);
-  if (bytes) {
-    take_bytes(graph, sweep, phase);
+  const bool blocks = has_blocks(sweep), bytes = has_bytes(graph, sweep) || blocks;
+  if (blocks) {
+    take_bytes(graph, sweep, "static_chain_blocks", "rk::BlockChainArgs", phase);
+  } else if (bytes) {
+    take_bytes(graph, sweep, "static_chain_bytes", "rk::ByteChainArgs", phase);
   } else if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
     phase.body = is_long ? "rk::static_chain_long_16bit" : "rk::static_chain_16bit";
     phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};
@@ -181,6 +196,7 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
   for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
   phase.args = static_args(sweep, groups, groups_per_rtask);
   if (bytes) add_args(phase, lows_of(graph, sweep));
+  if (blocks) add_args(phase, blocks_of(sweep));
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
   // The load of a scalar brings a sector of 32 bytes, of which neighbouring threads use a part.
