@@ -25,14 +25,19 @@ int64_t row_elements(const Sweep& sweep) { return sweep.loop.back().extent; }
 int64_t row_groups(const Sweep& sweep) { return ceil_div(row_elements(sweep), 4); }
 bool is_partial(const Sweep& sweep) { return row_elements(sweep) % 4 != 0; }
 
+// Few values of a thread, and functions of a few instructions.
+bool is_short(const Sweep& sweep) {
+  const int64_t values = static_cast<int64_t>(sweep.chain.inputs.size()) + sweep.chain.temporaries;
+  const auto is_wide = [](const ChainStep& step) { return row_of(static_cast<ElementwiseOp>(step.op)).speed == Speed::wide; };
+  return values <= 4 && !is_partial(sweep) && std::all_of(sweep.chain.steps.begin(), sweep.chain.steps.end(), is_wide);
+}
+
 // Groups that a thread does at a time. Each possible number needs a body of its own, so there are few: 1, 2, and for rTasks of many groups
 // as many as bring loads of about 128 bytes under way and leave registers for the chain.
 int64_t groups_of_thread(const Sweep& sweep, int64_t groups_per_rtask, const ShapedVDevice& vdevice) {
   constexpr int64_t kManyTurns = 8;
   const int64_t values = static_cast<int64_t>(sweep.chain.inputs.size()) + sweep.chain.temporaries;
-  const auto is_wide = [](const ChainStep& step) { return row_of(static_cast<ElementwiseOp>(step.op)).speed == Speed::wide; };
-  const bool is_short = values <= 4 && !is_partial(sweep) && std::all_of(sweep.chain.steps.begin(), sweep.chain.steps.end(), is_wide);
-  if (is_short && groups_per_rtask >= kManyTurns * 2 * vdevice.compute_threads) return values <= 2 ? 8 : 4;
+  if (is_short(sweep) && groups_per_rtask >= kManyTurns * 2 * vdevice.compute_threads) return values <= 2 ? 8 : 4;
   return groups_per_rtask > vdevice.compute_threads ? 2 : 1;
 }
 
@@ -74,6 +79,42 @@ bool is_loaded_as_vectors(const Graph& graph, const Sweep& sweep, size_t operand
   return !is_partial(sweep) || (ends_in_buffer(graph, sweep, operand) && has_free_lanes(graph, sweep, operand));
 }
 
+// Whether all rows of the sweep, or of a block, read the same groups of the operand: a BatchNorm's factors, a bias; gates of an image.
+bool is_near(const Graph& graph, const Sweep& sweep, size_t operand) {
+  return sweep.loop.size() >= 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 &&
+         is_loaded_as_vectors(graph, sweep, operand);
+}
+
+// The body for large maps (static_chain_ahead.cuh): its items are pairs of groups.
+constexpr int64_t kAheadGroups = 2, kAheadLeastItems = 3;
+
+// Whether items of the operand are aligned vectors of 16 bytes, or of 8 where elements are bytes.
+bool has_aligned_items(const Graph& graph, const Sweep& sweep, size_t operand) {
+  const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
+  const int64_t vector = type_of(graph, sweep, operand) == DType::f32 ? 4 : 8;
+  if (step_of(sweep, operand) != 1 || (first_element(graph, id) + sweep.starts[operand]) % vector != 0) return false;
+  return std::all_of(sweep.loop.begin(), sweep.loop.end() - 1, [&](const LoopDim& dim) { return dim.strides[operand] % vector == 0; });
+}
+
+// Slots of the ring that it copies inputs to; 0 where another body is as good or the only one. Short chains have as much under way in
+// other bodies, unless rows lie in blocks.
+int64_t slots_ahead(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask) {
+  const int64_t items = groups_per_rtask / (kAheadGroups * vdevice.compute_threads);  // of a thread
+  if (items < kAheadLeastItems || row_elements(sweep) % (4 * kAheadGroups) != 0 || !has_aligned_items(graph, sweep, 0)) return 0;
+  if (!has_blocks(sweep) && is_short(sweep)) return 0;
+  int64_t slot_bytes = 0;
+  for (size_t operand = 1; operand <= sweep.chain.inputs.size(); ++operand) {
+    if (is_near(graph, sweep, operand)) continue;
+    if (!has_aligned_items(graph, sweep, operand)) return 0;
+    slot_bytes += 4 * kAheadGroups * vdevice.compute_threads * bytes_of(type_of(graph, sweep, operand));
+  }
+  if (slot_bytes == 0) return 0;
+  for (const int64_t slots : {int64_t{8}, int64_t{4}}) {
+    if ((slots == 4 || slots <= items) && slots * slot_bytes <= vdevice.work_beside_inputs()) return slots;
+  }
+  return 0;
+}
+
 // Bit i: input i is loaded element by element.
 int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   int64_t scalars = 0;
@@ -81,13 +122,7 @@ int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   return scalars;
 }
 
-// Whether all rows of the sweep, or of a block, read the same groups of the operand: a BatchNorm's factors, a bias; gates of an image.
-bool is_near(const Graph& graph, const Sweep& sweep, size_t operand) {
-  return sweep.loop.size() >= 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 &&
-         is_loaded_as_vectors(graph, sweep, operand);
-}
-
-std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_per_rtask) {
+std::vector<Arg> static_args(const Sweep& sweep, int64_t row_groups, int64_t groups, int64_t groups_per_rtask) {
   const size_t inputs = sweep.chain.inputs.size();
   ArgList places, constants;
   std::vector<int64_t> rows, steps;
@@ -103,7 +138,7 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
           {"out_row", arg(row_of(sweep, 0))},
           {"in_rows", array_arg(rows, kInputs)},
           {"in_steps", array_arg(steps, kInputs)},
-          {"row_groups", divisor_arg(row_groups(sweep))},
+          {"row_groups", divisor_arg(row_groups)},
           {"row_elements", arg(row_elements(sweep))},
           {"groups", arg(groups)},
           {"groups_per_rtask", arg(groups_per_rtask)},
@@ -140,7 +175,57 @@ std::vector<Arg> blocks_of(const Sweep& sweep) {
           {"in_blocks", array_arg(blocks, kInputs)}};
 }
 
+void add_steps(const Sweep& sweep, Phase& phase) {
+  for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
+}
+int64_t near_inputs(const Graph& graph, const Sweep& sweep) {
+  int64_t near = 0;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) near |= int64_t{is_near(graph, sweep, i + 1)} << i;
+  return near;
+}
+
+// What an element takes where all functions are computed side by side, as flops: two an instruction.
+double side_by_side_flops(const Chain& chain) {
+  double flops = 14;  // of types, places and accesses
+  for (const ChainStep& step : chain.steps) {
+    const Speed speed = row_of(static_cast<ElementwiseOp>(step.op)).speed;
+    flops += speed == Speed::wide ? 3 : speed == Speed::four ? 20 : 8;
+  }
+  return flops;
+}
+
+Phase ahead_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask, int64_t slots) {
+  const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), near = near_inputs(graph, sweep);
+  const int64_t items = static_groups(sweep) / kAheadGroups, items_per_rtask = groups_per_rtask / kAheadGroups;
+  Phase phase = early_phase("", "", "");
+  take_bytes(graph, sweep, "static_chain_ahead", "rk::BlockChainArgs", phase);
+  phase.template_args.insert(phase.template_args.end(), {{"kInputs", std::to_string(inputs)},
+                                                         {"kNear", std::to_string(near)},
+                                                         {"kTemporaries", std::to_string(sweep.chain.temporaries)},
+                                                         {"kRank", std::to_string(sweep.loop.size())},
+                                                         {"kSlots", std::to_string(slots)}});
+  add_steps(sweep, phase);
+  phase.args = static_args(sweep, row_groups(sweep) / kAheadGroups, items, items_per_rtask);
+  add_args(phase, lows_of(graph, sweep));
+  add_args(phase, blocks_of(sweep));
+  phase.rtasks = ceil_div(items, items_per_rtask);
+  const double share = 4 * kAheadGroups * static_cast<double>(items) / static_cast<double>(phase.rtasks);
+  int64_t copied = 0;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) copied += (near >> i & 1) == 0 ? bytes_of(type_of(graph, sweep, i + 1)) : 0;
+  phase.work_bytes = slots * copied * 4 * kAheadGroups * vdevice.compute_threads;
+  phase.cost.activation_bytes = share * static_cast<double>(copied + bytes_of(type_of(graph, sweep, 0)));
+  phase.cost.flops = share * side_by_side_flops(sweep.chain);
+  phase.cost.efficiency = vdevice.cost("elementwise.ahead_efficiency");
+  phase.cost.latency_us = vdevice.cost("elementwise.ahead_us");
+  return phase;
+}
+
 }  // namespace
+
+int64_t static_share(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask) {
+  const bool ahead = slots_ahead(graph, sweep, vdevice, groups_per_rtask) > 0;
+  return ahead ? ceil_div(groups_per_rtask, kAheadGroups) * kAheadGroups : groups_per_rtask;
+}
 
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
@@ -171,10 +256,11 @@ void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand,
 }
 
 Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask) {
+  if (const int64_t slots = slots_ahead(graph, sweep, vdevice, groups_per_rtask); slots > 0)
+    return ahead_phase(graph, sweep, vdevice, groups_per_rtask, slots);
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
-  int64_t near = 0;
-  for (int64_t i = 0; i < inputs; ++i) near |= int64_t{is_near(graph, sweep, static_cast<size_t>(i) + 1)} << i;
+  const int64_t near = near_inputs(graph, sweep);
   const bool is_long = !has_static_steps(sweep.chain);
   Phase phase = early_phase("kernels/elementwise/static_chain.cuh", is_long ? "rk::static_chain_long" : "rk::static_chain",
                             is_long ? "rk::LongChainArgs" : "rk::StaticChainArgs");
@@ -193,8 +279,8 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& 
                                                          {"kTemporaries", std::to_string(sweep.chain.temporaries)},
                                                          {"kPartial", is_partial(sweep) ? "true" : "false"},
                                                          {"kGroups", std::to_string(at_once)}});
-  for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
-  phase.args = static_args(sweep, groups, groups_per_rtask);
+  add_steps(sweep, phase);
+  phase.args = static_args(sweep, row_groups(sweep), groups, groups_per_rtask);
   if (bytes) add_args(phase, lows_of(graph, sweep));
   if (blocks) add_args(phase, blocks_of(sweep));
   phase.rtasks = ceil_div(groups, groups_per_rtask);

@@ -100,12 +100,14 @@ INTEGERS = [(f"pooled_{kind}_{zero}_{kernel}_{stride}".replace("-", "m"), lambda
 INTEGERS += [(f"pooled_{kind}_wide", lambda kind=kind: pooled(kind, 7, 5, 3, 2), 1, "pool") for kind in ("u8", "s8")]
 INTEGERS += [(f"walked_{kind}", lambda kind=kind: pooled(kind, 31, 3, 1, 1, 4, (60, 44)), 1, "pool_walk") for kind in ("u8", "s8")]
 INTEGERS += [(f"averaged_{kind}_{kernel}", lambda kind=kind, kernel=kernel: averaged(kind, kernel), 1, "pool_strip" if kernel == 2 else "pool") for kind in ("u8", "s8") for kernel in (2, 4)]
-INTEGERS += [(f"chained_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: chained(kind, channels, zeros, images), 1, "static_chain_bytes")
+INTEGERS += [(f"chained_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: chained(kind, channels, zeros, images), 1, "static_chain_ahead" if images > 1 else "static_chain_bytes")
              for kind, channels, zeros, images in (("u8", 64, (0, 100, 128), 1), ("s8", 64, (0, 0, 0), 1), ("s8", 48, (3, -128, 11), 12), ("u8", 44, (128, 9, 250), 1))]
 
 
 INTEGERS += [(f"gates_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: gates(kind, channels, zeros, images), 1, "static_chain_blocks")
-             for kind, channels, zeros, images in (("u8", 64, (0, 100, 128), 3), ("s8", 44, (0, 0, 7), 3), ("u8", 40, (128, 9, 250), 2))]
+             for kind, channels, zeros, images in (("u8", 52, (0, 100, 128), 3), ("s8", 44, (0, 0, 7), 3), ("u8", 36, (128, 9, 250), 2))]
+INTEGERS += [(f"gates_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: gates(kind, channels, zeros, images), 1, "static_chain_ahead")
+             for kind, channels, zeros, images in (("u8", 64, (0, 100, 128), 12), ("s8", 40, (0, 0, 7), 8))]
 
 
 def bodies_of(tamp, name, model, vdevice):

@@ -150,7 +150,7 @@ ROWS = [
     (cached_step, "fp16", None), (masked_step, "fp16", None), (lambda: transformers.one_token(256, 1), "bf16", EAGER_ROWS),
     *((lambda bits=bits, zeros=zeros: quantised_models.in_few_bits(transformers.one_token(256, 1), bits, zeros=zeros), "fp16", {**SLOW_MEMORY, "sms": 24, "sms_in_clusters": 24}) for bits in (4, 8) for zeros in (False, True)),
     *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_test.CASES if name.startswith(("residual_u8_3", "residual_s8_3", "depthwise", "wide", "pixels", "again_u8_6", "inverted_s8_3", "inverted_u8_12", "excited_u8_1_96", "excited_s8_2_80", "excited_u8_1_72", "excited_s8_1_72_1", "image_u8_3_2", "image_s8_3_2"))),
-    *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_rows.INTEGERS if name.startswith(("pooled_u8_100", "pooled_u8_wide", "walked_u8", "averaged_u8_2", "chained_u8_64", "gates_u8_64"))),
+    *((lambda make=make: make().finished()[0], "fp16", 12) for name, make, *_ in bytes_rows.INTEGERS if name.startswith(("pooled_u8_100", "pooled_u8_wide", "walked_u8", "averaged_u8_2", "chained_u8_64", "gates_u8"))),
     *((lambda make=make, way=way: bytes_rows.quantised(make, way)[0], "fp16", 12 if name.startswith("guarded") else None) for name, make, way, *_ in bytes_rows.ROWS if name in ("guarded_s8", "front_s8", "elements_u8", "long_s8")),
     (lambda: quantised_models.quantised(*quantised_models.blocks(48), "qdq u8 s8 channel"), "fp16", None),
     (races.quantised_blocks, "fp16", None), (dynamic_rows, "fp16", None), *((lambda name=name, way=way: quantised_models.quantised(*getattr(quantised_models, name)(), way), "fp16", None) for name in ("classifier", "transformer") for way in ("dynamic s8", "qdq s8 s8 channel")),

@@ -2,6 +2,10 @@
 // See test/kernels/light_bench.h for what else is checked.
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
@@ -298,6 +302,38 @@ TEST_CASE("rows in blocks agree with the reference, in 16 bits too") {
   CHECK(offered[0].phases[0].body == "rk::static_chain_blocks");
   expect_no_problems(cases, {kernels::family("elementwise")}, "blocks");
   expect_no_problems(narrow_cases(cases), {kernels::family("elementwise")}, "narrow_blocks");
+}
+
+// Large maps: rows in blocks, rows, and one row; items of a thread fill the ring or not, and the last rTask has fewer.
+TEST_CASE("chains of large maps have copies under way, and agree with the reference in 16 bits too") {
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  std::vector<Case> cases;
+  for (const auto& [images, channels, height, width] :
+       std::vector<std::array<int64_t, 4>>{{5, 24, 36, 9}, {3, 40, 23, 31}, {1, 72, 19, 21}, {2500, 24, 1, 1}}) {
+    const Shape map = {images, channels, height, width};
+    const std::string of = " of " + std::to_string(images) + " x " + std::to_string(channels) + " x " + std::to_string(height * width);
+    if (images > 1 && height > 1) cases.push_back(binary_case("gates" + of, map, last, {images, channels, 1, 1}, rows, map, last));
+    if (images > 1 && height > 1)
+      cases.push_back(binary_case("gates of a slice" + of, map, Lay::slice, {images, channels, 1, 1}, rows, map, last));
+    cases.push_back(gated_chain_case("a chain" + of, map));
+    cases.push_back(unary_case("hard_swish" + of, single(ElementwiseOp::hard_swish), map, last, map, last));
+    cases.push_back(static_chain_case("a chain that nvcc knows" + of, map, last));
+  }
+  std::set<std::string> forms;
+  for (const Case& c : narrow_cases(cases)) {
+    const auto offered =
+        kernels::candidates_of(kernels::family("elementwise"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16});
+    for (const RKernel& rkernel : offered) {
+      const Phase& phase = rkernel.phases[0];
+      if (phase.body != "rk::static_chain_ahead") continue;
+      for (const auto& [name, value] : phase.template_args) {
+        if (name == "kRank" || name == "kSlots") forms.insert(name + value);
+      }
+    }
+  }
+  CHECK(forms == std::set<std::string>{"kRank1", "kRank2", "kRank3", "kSlots4", "kSlots8"});
+  expect_no_problems(cases, {kernels::family("elementwise")}, "ahead");
+  expect_no_problems(narrow_cases(cases), {kernels::family("elementwise")}, "narrow_ahead");
 }
 
 TEST_CASE("a function between two quantisations is a chain that nvcc knows") {
