@@ -231,6 +231,7 @@ bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
   if (sweep.loop.empty() || sweep.loop.size() > 3 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
   if (!has_static_steps(chain) && !has_long_static_steps(chain)) return false;
+  if (has_blocks(sweep) && chain.inputs.size() < 2) return false;  // copies, mostly
   for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
     if (block_of(sweep, operand) < 0 || row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
   }
