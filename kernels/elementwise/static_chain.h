@@ -15,10 +15,13 @@ bool is_static(const Graph& graph, const Sweep& sweep);
 int64_t static_groups(const Sweep& sweep);
 int64_t elements_before(const Sweep& sweep, int64_t group);
 
+// How many groups a rTask gets that is to have so many at least.
+int64_t static_share(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask);
+
 // What groups [begin, end) read of operand 1.. of such a sweep: where rows end within a vector, the free lanes behind them too.
 void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand, int64_t begin, int64_t end, std::vector<Region>& out);
 
-// The phase of such a sweep.
+// The phase of such a sweep, with a static_share.
 Phase static_phase(const Graph& graph, const Sweep& sweep, const ShapedVDevice& vdevice, int64_t groups_per_rtask);
 
 }  // namespace tamp::kernels

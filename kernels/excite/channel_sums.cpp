@@ -112,11 +112,16 @@ void set_header(const Graph& graph, const Summing& s, Phase& phase) {
     phase.header = "kernels/excite/channel_sums_bytes.cuh";
 }
 
+constexpr int64_t kAtOnce = rk::kExciteThreads / (rk::kExciteChannels / 4);  // pixels
+int64_t pixels_of_thread(const Summing& s) { return ceil_div(std::min(s.of.rows, s.map.height) * s.map.width, kAtOnce); }
+
 void add_plain(const Graph& graph, const Summing& s, Phase& phase) {
   const Tensor& in = graph.tensor(s.of.map);
   set_body(phase, "kernels/excite/channel_sums.cuh", "rk::channel_sums", "rk::ChannelSumsArgs");
   phase.template_args = {{"kVector", "4"}, {"kSqueezes", s.hidden > 0 ? "true" : "false"}};
   if (in.dtype != DType::f32) phase.template_args.emplace_back("In", value_type(in.dtype));
+  if (const int64_t ahead = loads_ahead(in, pixels_of_thread(s)); ahead != rk::kExciteAhead)
+    phase.template_args.emplace_back("kAhead", std::to_string(ahead));
   phase.args = {{"in", arg(TensorArg{s.of.map})}, {"sums", sums_arg(graph, s)}, {"in_strides", map_strides(in)},
                 {"height", arg(s.map.height)},    {"rows", arg(s.of.rows)},     {"width", divisor_arg(s.map.width)}};
 }
@@ -177,9 +182,8 @@ double busy_us(const Graph& graph, const Summing& s, const ShapedVDevice& d) {
                   flops_of_rtask(s) / (d.fp32_tflops * 1e6 / veus * d.cost("depthwise.vector_efficiency")));
 }
 double latency_us(const Graph& graph, const Summing& s, const ShapedVDevice& d, DepthwiseItem item) {
-  constexpr int64_t kAtOnce = rk::kExciteThreads / (rk::kExciteChannels / 4);
   const int64_t items = std::min(s.of.rows, s.map.height) * ceil_div(s.map.width, item.pixels);
-  const double trips_us = s.taps == 0 ? static_cast<double>(ceil_div(items, rk::kExciteAhead * kAtOnce) - 1) * d.cost("squeeze.turn_us")
+  const double trips_us = s.taps == 0 ? sum_turns_us(graph.tensor(s.of.map), pixels_of_thread(s), d)
                                       : static_cast<double>(ceil_div(items * item.parts, kAtOnce)) *
                                             (static_cast<double>(item.trips(s.taps)) * d.cost("squeeze.row_us") +
                                              static_cast<double>(item.own()) * d.cost("squeeze.pixel_us"));

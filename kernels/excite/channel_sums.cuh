@@ -65,12 +65,12 @@ RK_INLINE void finish_sums(const Task<Veu>& task, const Args& args, const Squeez
   }
 }
 
-template <class Veu, int kVector, bool kSqueezes, class In = float>
+template <class Veu, int kVector, bool kSqueezes, class In = float, int kAhead = kExciteAhead>
 RK_BODY void channel_sums(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const ChannelSumsArgs& args = task.template arguments<ChannelSumsArgs>();
   const SqueezePlace place = squeeze_place<kVector>(args.sums, task.index);
-  const float4 sum = squeeze_pixels<Veu, kVector, In>(task, args, place, args.sums.channels);
+  const float4 sum = squeeze_pixels<Veu, kVector, In, kAhead>(task, args, place, args.sums.channels);
   const int pixels = min(args.rows, args.height - place.tile * args.rows) * static_cast<int>(args.width.divisor);
   WeightPipe<Veu> weights = task.weights;
   const char* stage = nullptr;

@@ -34,6 +34,15 @@ void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, i
              regions);
 }
 
+int64_t loads_ahead(const Tensor& map, int64_t pixels) {
+  return map.dtype != DType::f32 && pixels >= rk::kSqueezeLongAhead ? rk::kSqueezeLongAhead : rk::kExciteAhead;
+}
+double sum_turns_us(const Tensor& map, int64_t pixels, const ShapedVDevice& vdevice) {
+  const int64_t ahead = loads_ahead(map, pixels);
+  return static_cast<double>(ceil_div(pixels, ahead) - 1) *
+         vdevice.cost(ahead == rk::kExciteAhead ? "squeeze.turn_us" : "squeeze.long_turn_us");
+}
+
 bool has_square_filter(const std::vector<int64_t>& kernel, const std::vector<int64_t>& strides, const std::vector<int64_t>& dilations) {
   const auto both = [](const std::vector<int64_t>& values) { return values.size() == 2 && values[0] == values[1]; };
   const int64_t taps = kernel[0], stride = strides[0];

@@ -3,6 +3,7 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
+#include "compiler/ir/shaped_vdevice.h"
 
 namespace tamp::kernels {
 
@@ -20,6 +21,10 @@ ArgValue map_strides(const Tensor& tensor);
 // The rows [row, row_end) of a block of channels, all columns; `vector`: what loads of four channels read, padding included.
 void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, int64_t row, int64_t row_end, bool vector,
                 std::vector<Region>& regions);
+
+// Loads that a thread has under way where it adds up so many pixels of a map, and the time of its turns but the first.
+int64_t loads_ahead(const Tensor& map, int64_t pixels);
+double sum_turns_us(const Tensor& map, int64_t pixels, const ShapedVDevice& vdevice);
 
 // Whether bodies with a depthwise convolution have this one: a square filter of 3, 5 or 7 taps, stride 1 or 2, no dilation.
 bool has_square_filter(const std::vector<int64_t>& kernel, const std::vector<int64_t>& strides, const std::vector<int64_t>& dilations);

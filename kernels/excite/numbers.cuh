@@ -8,6 +8,7 @@ namespace rk {
 inline constexpr int kExciteThreads = kComputeWarps * kWarp;  // of the vEUs that these bodies run on
 inline constexpr int kExciteChannels = 32;                    // of a rTask
 inline constexpr int kExciteAhead = 4;                        // loads of a thread that are under way at the same time, of a map
+inline constexpr int kSqueezeLongAhead = 16;                  // the same where a thread adds up at least so many narrow pixels
 inline constexpr int kExcitePartsAhead = 8;                   // and of parts of hidden values: mostly all that a thread has
 inline constexpr int kExciteMostHidden = 4 * kExciteThreads;  // a thread reads four hidden values of a part
 inline constexpr int kSqueezeLanes = 4;                       // threads that share a hidden value's product with 32 means

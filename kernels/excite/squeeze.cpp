@@ -123,6 +123,8 @@ void add_plain(const Graph& graph, const Squeezing& s, int64_t chunk_rows, bool 
   set_body(phase, "kernels/excite/squeeze.cuh", "rk::squeeze", "rk::SqueezeArgs");
   phase.template_args = {{"kVector", s.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
+  if (const int64_t ahead = loads_ahead(in, ceil_div(items_of(s, 1), s.rows_at_once())); ahead != rk::kExciteAhead)
+    phase.template_args.emplace_back("kAhead", std::to_string(ahead));
   phase.args = {{"in", arg(TensorArg{s.in})},    {"product", product_arg(graph, s, chunk_rows)},
                 {"in_strides", map_strides(in)}, {"height", arg(s.map.height)},
                 {"rows", arg(s.op->rows)},       {"width", divisor_arg(s.map.width)}};
@@ -146,9 +148,9 @@ double efficiency_of(const Squeezing& s, const ShapedVDevice& d) {
 }
 
 // The time of trips to L2 and of what is computed between them, one after another.
-double trips_us(const Squeezing& s, const ShapedVDevice& d, DepthwiseItem item) {
+double trips_us(const Graph& graph, const Squeezing& s, const ShapedVDevice& d, DepthwiseItem item) {
   const int64_t at_once = s.rows_at_once();
-  if (s.taps == 0) return static_cast<double>(ceil_div(items_of(s, 1), rk::kExciteAhead * at_once) - 1) * d.cost("squeeze.turn_us");
+  if (s.taps == 0) return sum_turns_us(graph.tensor(s.in), ceil_div(items_of(s, 1), at_once), d);
   return static_cast<double>(ceil_div(items_of(s, item.pixels) * item.parts, at_once)) *
          (static_cast<double>(item.trips(s.taps)) * d.cost("squeeze.row_us") +
           static_cast<double>(item.own()) * d.cost("squeeze.pixel_us"));
@@ -163,7 +165,7 @@ double busy_us(const Graph& graph, const Squeezing& s, const ShapedVDevice& d) {
 
 // What a rTask takes beside the cost of every rTask and beside busy_us: trips to L2 count as far as they are longer.
 double latency_us(const Graph& graph, const Squeezing& s, const ShapedVDevice& d, DepthwiseItem item) {
-  return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, item) - busy_us(graph, s, d), 0.0);
+  return d.cost("squeeze.finish_us") + std::max(trips_us(graph, s, d, item) - busy_us(graph, s, d), 0.0);
 }
 
 RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_rows, DepthwiseItem item, bool narrow) {

@@ -159,8 +159,8 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
   }
 }
 
-// What the thread has to add up of the map, as it lies.
-template <class Veu, int kVector, class In, class Args>
+// What the thread has to add up of the map, as it lies, with kAhead loads under way.
+template <class Veu, int kVector, class In, int kAhead, class Args>
 RK_INLINE float4 squeeze_pixels(const Task<Veu>& task, const Args& args, const SqueezePlace& place, int channels) {
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
@@ -172,28 +172,28 @@ RK_INLINE float4 squeeze_pixels(const Task<Veu>& task, const Args& args, const S
   float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
   task.await_inputs();
 #pragma unroll 1
-  for (uint32_t first = thread / kLanes; first < end; first += kExciteAhead * kPixels) {
-    MapValue<kVector, In> values[kExciteAhead];
+  for (uint32_t first = thread / kLanes; first < end; first += kAhead * kPixels) {
+    MapValue<kVector, In> values[kAhead];
 #pragma unroll
-    for (uint32_t i = 0; i < kExciteAhead; ++i) {
+    for (uint32_t i = 0; i < kAhead; ++i) {
       uint32_t column;
       const uint32_t h = divide(min(first + i * kPixels, end - 1), args.width, column);
       values[i].load(in + static_cast<int32_t>(h) * row_stride + static_cast<int32_t>(column) * column_stride);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < kExciteAhead; ++i) {
+    for (uint32_t i = 0; i < kAhead; ++i) {
       if (first + i * kPixels < end) squeeze_add(sum, values[i].floats());
     }
   }
   return sum;
 }
 
-template <class Veu, int kVector, bool NARROW, class In = float>
+template <class Veu, int kVector, bool NARROW, class In = float, int kAhead = kExciteAhead>
 RK_BODY void squeeze(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const SqueezeArgs& args = task.template arguments<SqueezeArgs>();
   const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
-  const float4 sum = squeeze_pixels<Veu, kVector, In>(task, args, place, args.product.channels);
+  const float4 sum = squeeze_pixels<Veu, kVector, In, kAhead>(task, args, place, args.product.channels);
   WeightPipe<Veu> weights = task.weights;
   const char* const stage = as_shared(weights.acquire());
   squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum, [](float all) { return all; });

@@ -82,14 +82,32 @@ def chained(kind, channels, zeros, images=1):
     return c
 
 
+def gates(kind, channels, zeros, images, size=(20, 20)):
+    """The product of maps and of a number for each of their images and channels. Zero points of both and of the result."""
+    c = Chain(14, [images, 16, *size], kind)
+    x = c.conv(32, zero=zeros[0])
+    a = c.conv(channels, zero=zeros[0])
+    c.last = x
+    c.max_pool(size[0], 1, 0, zeros[0])
+    c.product(a, c.conv(channels, zero=zeros[1]), zeros[2])
+    c.conv(32)
+    return c
+
+
 # Name, chain, how many products must have bytes at least, and what the bodies must be beside staged_conv's.
 INTEGERS = [(f"pooled_{kind}_{zero}_{kernel}_{stride}".replace("-", "m"), lambda kind=kind, zero=zero, kernel=kernel, stride=stride, pad=pad: pooled(kind, zero, kernel, stride, pad), 1, "pool_strip")
             for kind, zero, kernel, stride, pad in (("u8", 0, 3, 2, 1), ("u8", 100, 2, 2, 0), ("s8", 0, 3, 1, 1), ("s8", -5, 3, 2, 1))]
 INTEGERS += [(f"pooled_{kind}_wide", lambda kind=kind: pooled(kind, 7, 5, 3, 2), 1, "pool") for kind in ("u8", "s8")]
 INTEGERS += [(f"walked_{kind}", lambda kind=kind: pooled(kind, 31, 3, 1, 1, 4, (60, 44)), 1, "pool_walk") for kind in ("u8", "s8")]
 INTEGERS += [(f"averaged_{kind}_{kernel}", lambda kind=kind, kernel=kernel: averaged(kind, kernel), 1, "pool_strip" if kernel == 2 else "pool") for kind in ("u8", "s8") for kernel in (2, 4)]
-INTEGERS += [(f"chained_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: chained(kind, channels, zeros, images), 1, "static_chain_bytes")
+INTEGERS += [(f"chained_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: chained(kind, channels, zeros, images), 1, "static_chain_ahead" if images > 1 else "static_chain_bytes")
              for kind, channels, zeros, images in (("u8", 64, (0, 100, 128), 1), ("s8", 64, (0, 0, 0), 1), ("s8", 48, (3, -128, 11), 12), ("u8", 44, (128, 9, 250), 1))]
+
+
+INTEGERS += [(f"gates_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: gates(kind, channels, zeros, images), 1, "static_chain_blocks")
+             for kind, channels, zeros, images in (("u8", 52, (0, 100, 128), 3), ("s8", 44, (0, 0, 7), 3), ("u8", 36, (128, 9, 250), 2))]
+INTEGERS += [(f"gates_{kind}_{channels}_{images}", lambda kind=kind, channels=channels, zeros=zeros, images=images: gates(kind, channels, zeros, images), 1, "static_chain_ahead")
+             for kind, channels, zeros, images in (("u8", 64, (0, 100, 128), 12), ("s8", 40, (0, 0, 7), 8))]
 
 
 def bodies_of(tamp, name, model, vdevice):
@@ -201,7 +219,7 @@ def integers(*kinds):
     return [case for case in INTEGERS if case[0].split("_")[0] in kinds]
 
 
-TESTS = [test_chains_and_pools_take_bytes, test_rows_take_bytes, bytes_test.check(integers("pooled", "averaged"), "persistent"), bytes_test.check(integers("chained", "walked"), "persistent"),
+TESTS = [test_chains_and_pools_take_bytes, test_rows_take_bytes, bytes_test.check(integers("pooled", "averaged"), "persistent"), bytes_test.check(integers("chained", "walked"), "persistent"), bytes_test.check(integers("gates"), "persistent"),
          bytes_test.check([case for case in INTEGERS if "s8" in case[0] and "walked" not in case[0]], "graph"), check_rows(ROWS, "persistent"), check_rows(ROWS[:3], "graph")]
 
 if __name__ == "__main__":

@@ -350,7 +350,8 @@ CASES += [(f"concat_{kind}_in_eights_{kernel}", lambda kind=kind, kernel=kernel:
 # Kind, images, size, channels, kernel, stride, whether activations are silu (else relu); and a word of an rKernel: gates of sums, or of products by parts.
 EXCITED = [("u8", 1, (16, 16), 96, 3, 1, True, "excite_rounded_of_sums"), ("s8", 1, (16, 32), 72, 3, 2, False, ", squeezes"), ("u8", 2, (16, 16), 40, 5, 2, False, ", squeezes"),
            ("s8", 2, (8, 16), 80, 5, 1, True, ", squeezes"), ("u8", 1, (16, 16), 64, 7, 1, True, "excite_rounded_of_sums"), ("u8", 1, (16, 8), 72, 1, 1, True, ", squeezes"),
-           ("s8", 3, (8, 8), 48, 1, 1, False, "channel_sums"), ("s8", 1, (64, 32), 72, 1, 1, True, "excite_rounded_of_sums")]
+           ("s8", 3, (8, 8), 48, 1, 1, False, "channel_sums"), ("s8", 1, (64, 32), 72, 1, 1, True, "excite_rounded_of_sums"),
+           ("s8", 3, (32, 32), 40, 1, 1, True, "channel_sums"), ("u8", 12, (32, 32), 64, 1, 1, True, ", squeezes")]
 CASES += [(f"excited_{kind}_{images}_{channels}_{kernel}_{stride}", lambda made=made: excited(*made), 1, body) for *made, body in EXCITED for kind, images, _, channels, kernel, stride, _ in [made]]
 
 # Kind, images, size, channels, columns, what follows the product.

@@ -268,6 +268,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("bytes_kept", lambda: bytes_rows.quantised(lambda: bytes_rows.encoder(21, 80, 8, behind=False), "qdq u8 s8")[0], ["--vdevice", "h200", "--precision", "fp16"],
      "normalize<quantised attention_rounded<"),
     ("bytes_of_chains", lambda: bytes_rows.chained("u8", 44, (128, 9, 250)).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "elementwise staged_conv_fp16"),
+    *((f"bytes_of_{name}", lambda made=made: bytes_rows.gates(*made).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "elementwise staged_conv_fp16")
+      for name, made in (("blocks", ("s8", 44, (0, 0, 7), 3)), ("large_blocks", ("u8", 40, (100, 9, 128), 8)))),
     ("bytes_pooled", lambda: bytes_rows.pooled("s8", -5, 3, 2, 1).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<strips"),
     ("bytes_walked", lambda: bytes_rows.pooled("u8", 31, 3, 1, 1, 4, (60, 44)).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<walks"),
     ("bytes_averaged", lambda: bytes_rows.averaged("u8", 4).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "pool<4"),

@@ -1,6 +1,11 @@
 // The bodies of the elementwise, pad and gather families against the reference: on the CPU, over the stand-in, at sizes that fit no tile.
 // See test/kernels/light_bench.h for what else is checked.
 #include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/catalogue.h"
 #include "test/kernels/light_bench.h"
@@ -122,6 +127,17 @@ Case quantised_chain_case(const std::string& name, const Shape& shape) {
                                    {mul, {-11, 7}, 0, 0},
                                    {rounded, {-12}, -9, 246}}},
                       inputs, maker.output(shape));
+}
+
+// A gate and a row for all images, with functions of all speeds.
+Case gated_chain_case(const std::string& name, const Shape& shape) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(shape, Lay::channels_last), gates = maker.input({shape[0], shape[1], 1, 1}),
+                 per_channel = maker.input({shape[1], 1, 1});
+  using enum ElementwiseOp;
+  return maker.finish(
+      Elementwise{{{hard_swish, {0}, 0, 0}, {mul, {-1, 1}, 0, 0}, {add, {-2, 2}, 0, 0}, {sigmoid, {-3}, 0, 0}, {mul, {-3, -4}, 0, 0}}},
+      {x, gates, per_channel}, maker.output(shape, Lay::channels_last));
 }
 
 // Pixels of all channels-last images begin at multiples of four elements, the last one ends with its buffer.
@@ -260,6 +276,64 @@ TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
     CHECK(std::count(phase.template_args.begin(), phase.template_args.end(), std::pair<std::string, std::string>("kGroups", "8")) == 1);
   }
   expect_no_problems(all, {kernels::family("elementwise")}, "large");
+}
+
+// Gates of each image and channel: all rows of an image read the same. One image is one block, one pixel a block of one row.
+std::vector<Case> gated_cases() {
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  std::vector<Case> cases;
+  for (const auto& [images, channels, height, width] : std::vector<std::array<int64_t, 4>>{
+           {3, 8, 5, 7}, {3, 5, 5, 7}, {3, 6, 4, 3}, {2, 12, 9, 11}, {1, 24, 5, 3}, {3, 24, 1, 1}, {5, 4, 1, 2}}) {
+    const Shape map = {images, channels, height, width}, gates = {images, channels, 1, 1};
+    const std::string of = " of " + std::to_string(images) + " x " + std::to_string(channels) + " x " + std::to_string(height * width);
+    cases.push_back(binary_case("gates" + of, map, last, gates, rows, map, last));
+    cases.push_back(binary_case("gates of a slice" + of, map, Lay::slice, gates, last, map, last));
+    cases.push_back(with_padded_pixels(binary_case("padded gates" + of, map, last, gates, last, map, last)));
+    cases.push_back(binary_case("rows and gates" + of, map, rows, gates, rows, map, last));
+    cases.push_back(gated_chain_case("a chain with gates" + of, map));
+  }
+  return cases;
+}
+
+TEST_CASE("rows in blocks agree with the reference, in 16 bits too") {
+  const std::vector<Case> cases = gated_cases();
+  const auto offered =
+      kernels::candidates_of(kernels::family("elementwise"), {cases[0].graph, cases[0].graph.rops[0], small_vdevice(), Precision::fp32});
+  CHECK(offered[0].phases[0].body == "rk::static_chain_blocks");
+  expect_no_problems(cases, {kernels::family("elementwise")}, "blocks");
+  expect_no_problems(narrow_cases(cases), {kernels::family("elementwise")}, "narrow_blocks");
+}
+
+// Large maps: rows in blocks, rows, and one row; items of a thread fill the ring or not, and the last rTask has fewer.
+TEST_CASE("chains of large maps have copies under way, and agree with the reference in 16 bits too") {
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  std::vector<Case> cases;
+  for (const auto& [images, channels, height, width] :
+       std::vector<std::array<int64_t, 4>>{{5, 24, 36, 9}, {3, 40, 23, 31}, {1, 72, 19, 21}, {2500, 24, 1, 1}}) {
+    const Shape map = {images, channels, height, width};
+    const std::string of = " of " + std::to_string(images) + " x " + std::to_string(channels) + " x " + std::to_string(height * width);
+    if (images > 1 && height > 1) cases.push_back(binary_case("gates" + of, map, last, {images, channels, 1, 1}, rows, map, last));
+    if (images > 1 && height > 1)
+      cases.push_back(binary_case("gates of a slice" + of, map, Lay::slice, {images, channels, 1, 1}, rows, map, last));
+    cases.push_back(gated_chain_case("a chain" + of, map));
+    cases.push_back(unary_case("hard_swish" + of, single(ElementwiseOp::hard_swish), map, last, map, last));
+    cases.push_back(static_chain_case("a chain that nvcc knows" + of, map, last));
+  }
+  std::set<std::string> forms;
+  for (const Case& c : narrow_cases(cases)) {
+    const auto offered =
+        kernels::candidates_of(kernels::family("elementwise"), {c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16});
+    for (const RKernel& rkernel : offered) {
+      const Phase& phase = rkernel.phases[0];
+      if (phase.body != "rk::static_chain_ahead") continue;
+      for (const auto& [name, value] : phase.template_args) {
+        if (name == "kRank" || name == "kSlots") forms.insert(name + value);
+      }
+    }
+  }
+  CHECK(forms == std::set<std::string>{"kRank1", "kRank2", "kRank3", "kSlots4", "kSlots8"});
+  expect_no_problems(cases, {kernels::family("elementwise")}, "ahead");
+  expect_no_problems(narrow_cases(cases), {kernels::family("elementwise")}, "narrow_ahead");
 }
 
 TEST_CASE("a function between two quantisations is a chain that nvcc knows") {

@@ -244,6 +244,8 @@ std::vector<Case> squeeze_cases() {
       squeeze_case("odd channels", {{2, 21, 5, 3}, 5, 2}),
       squeeze_case("a part of wider pixels", {{2, 24, 6, 4}, 6, 2}, Lay::slice),
       squeeze_case("rows of pixels", {{2, 35, 6, 4}, 6, 5}, Lay::rows),
+      squeeze_case("odd channels, many turns", {{3, 21, 23, 30}, 5, 20}),
+      squeeze_case("rows of pixels, many turns", {{2, 35, 13, 14}, 6, 13}, Lay::rows),
       squeeze_case("more hidden values than a turn and a chunk", {{1, 40, 3, 3}, 613, 1}),
       squeeze_case("depthwise, one pixel", {{1, 4, 1, 1}, 1, 1, 3}),
       squeeze_case("depthwise, relu", {{2, 40, 7, 6}, 10, 2, 3, 1, 1, Activation::relu}),
