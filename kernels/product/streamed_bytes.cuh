@@ -10,16 +10,28 @@
 
 namespace rk {
 
-template <>
-struct StreamedProducts<Signed8> {
+// Up to 128 products of bytes are less than 2^22. So if a sum begins with the bits of 1.5 * 2^23, which numbers of this size lie 1 apart
+// from, then it is, read as a float, that number and the sum: a subtraction makes it a float, where a conversion takes eight times as long
+// (an SM makes 16 of them a clock).
+template <class In, bool FEW>
+struct StreamedByteProducts {
   using Sum = int32_t;
-  RK_INLINE static void multiply(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bytes<true>(d, a, b); }
+  static constexpr int32_t kNone = FEW ? 0x4b400000 : 0;
+  RK_INLINE static void multiply(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (std::is_same_v<In, Signed8>)
+      mma_bytes<true>(d, a, b);
+    else
+      mma_bytes_unsigned(d, a, b);
+  }
+  RK_INLINE static float number_of(int32_t sum) {
+    if constexpr (FEW) return float_of(static_cast<uint32_t>(sum)) - kByteMiddle;
+    return static_cast<float>(sum);
+  }
 };
-template <>
-struct StreamedProducts<Unsigned8> {
-  using Sum = int32_t;
-  RK_INLINE static void multiply(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bytes_unsigned(d, a, b); }
-};
+template <int STEPS>
+struct StreamedProducts<Signed8, STEPS> : StreamedByteProducts<Signed8, (STEPS <= 4)> {};
+template <int STEPS>
+struct StreamedProducts<Unsigned8, STEPS> : StreamedByteProducts<Unsigned8, (STEPS <= 4)> {};
 
 // Results that are rounded: once; then by a row, or with a residual; then found in a table (Whole). `lows`: what bytes in memory are less
 // than the numbers, in all four places of a word.

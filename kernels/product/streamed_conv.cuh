@@ -35,11 +35,13 @@ struct StreamedConvArgs {  // in tables
   float again_scale, again_low, again_high, table_low;  // AgainArgs
 };
 
-// The product of ROWS rows with weights, in the types in memory.
-template <class In>
+// The products of pixels with weights, in the types in memory. Sums begin with kNone and become floats by number_of.
+template <class In, int STEPS>
 struct StreamedProducts {
   using Sum = float;
+  static constexpr float kNone = 0.0f;
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { NarrowProducts<In>::multiply(d, a, b); }
+  RK_INLINE static float number_of(float sum) { return sum; }
 };
 
 template <class Math>
@@ -199,7 +201,9 @@ RK_INLINE void streamed_group(const StreamedBlock<Results>& block, const Streame
   }
   Results results;
   results.start(block.chunk + streamed_weight_bytes(STEPS, channels), channel, channels);
-  typename Products::Sum sums[ROWS][TILES][4] = {};
+  typename Products::Sum sums[ROWS][TILES][4];
+#pragma unroll
+  for (int i = 0; i < ROWS * TILES * 4; ++i) sums[i / (TILES * 4)][i / 4 % TILES][i % 4] = Products::kNone;
   const int weights = group * streamed_weight_bytes(STEPS, kChannels) + lane_id() * 16;
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
@@ -222,8 +226,8 @@ RK_INLINE void streamed_group(const StreamedBlock<Results>& block, const Streame
     float of_pixel[2 * TILES];
 #pragma unroll
     for (int j = 0; j < TILES; ++j) {
-      of_pixel[2 * j] = static_cast<float>(sums[i / 2][j][i % 2 * 2]);
-      of_pixel[2 * j + 1] = static_cast<float>(sums[i / 2][j][i % 2 * 2 + 1]);
+      of_pixel[2 * j] = Products::number_of(sums[i / 2][j][i % 2 * 2]);
+      of_pixel[2 * j + 1] = Products::number_of(sums[i / 2][j][i % 2 * 2 + 1]);
     }
     results.store(block.constants, of_pixel, residual[i / 2][i % 2], pixel < end, left,
                   block.out + static_cast<uint64_t>(pixel) * block.out_stride + channel);
@@ -233,7 +237,7 @@ RK_INLINE void streamed_group(const StreamedBlock<Results>& block, const Streame
 template <class Veu, class Math, int STEPS, bool WIDE, int TILES, int ROWS, int ADDS, bool SMOOTH>
 RK_BODY void streamed_conv(const Task<Veu>& caller) {
   using Results = typename StreamedResultsOf<StagedMath<Math>, TILES, ADDS, SMOOTH>::Type;
-  using Products = StreamedProducts<typename StreamedInput<Math>::Type>;
+  using Products = StreamedProducts<typename StreamedInput<Math>::Type, STEPS>;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const StreamedConvArgs& args = task.template arguments<StreamedConvArgs>();
   uint32_t part;
