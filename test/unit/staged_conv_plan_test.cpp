@@ -33,6 +33,30 @@ Planned planned(int64_t channels, Precision precision) {
   return out;
 }
 
+TEST_CASE("as many groups are merged as divide the groups and fit a box") {
+  const auto merged = [](int64_t groups, DType dtype) {
+    const Case c = narrowed(conv_case({.name = "groups",
+                                       .in = {1, groups * 8, 14, 14},
+                                       .out_channels = groups * 8,
+                                       .kernel = {3, 3},
+                                       .pads_begin = {1, 1},
+                                       .pads_end = {1, 1},
+                                       .group = groups}),
+                            dtype, dtype);
+    const std::optional<kernels::Product> p = kernels::product_of(c.graph, c.graph.rops[0], kernels::Activations::narrow);
+    const kernels::staged::Groups found = kernels::staged::groups_of(*p, {});
+    CHECK(found.merged * found.count == groups);
+    CHECK(found.in_channels == found.merged * 8);
+    return found.merged;
+  };
+  CHECK(merged(32, DType::f16) == 8);  // of a box of 64 channels
+  CHECK(merged(6, DType::f16) == 6);
+  CHECK(merged(55, DType::f16) == 5);
+  CHECK(merged(13, DType::f16) == 1);
+  CHECK(merged(32, DType::f32) == 4);
+  CHECK(merged(6, DType::f32) == 3);
+}
+
 TEST_CASE("the sum of split k costs what its rows do") {
   ShapedVDevice vdevice = read_vdevice("h200").with_inputs();
   vdevice.wide_products = true;
