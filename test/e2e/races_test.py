@@ -107,6 +107,15 @@ def separable_residual():
                     nets.weight("w5", 20, 44, 1, 1)])
 
 
+def many_pixels():
+    """Pointwise convolutions of few channels in three images: 24 to 72 and back with a residual, and to 200, which are two blocks of the ring."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4), m.node("Relu", ["a"], ["r"], "relu"), m.node("Conv", ["r", "w2"], ["b"], "wider"),
+             m.node("HardSwish", ["b"], ["h"], "swish"), m.node("Conv", ["h", "w3"], ["c"], "narrower"), m.node("Add", ["c", "r"], ["s"], "add"),
+             m.node("Conv", ["s", "w4"], ["d"], "widest"), m.node("Relu", ["d"], ["t"], "behind"), m.node("Conv", ["t", "w5"], ["y"], "last", pads=[1] * 4, strides=[2, 2])]
+    return m.model(nodes, [nets.port("x", 3, 3, 26, 23)], [nets.port("y", 3, 8, 13, 12)],
+                   [nets.weight("w1", 24, 3, 3, 3), nets.weight("w2", 72, 24, 1, 1), nets.weight("w3", 24, 72, 1, 1), nets.weight("w4", 200, 24, 1, 1), nets.weight("w5", 8, 200, 3, 3)])
+
+
 def open_rows():
     """Rows of which each run says how many there are, and their mean."""
     nodes = [m.node("MatMul", ["x", "w"], ["t"]), m.node("ReduceMean", ["t"], ["y"], axes=[1], keepdims=0)]
@@ -255,6 +264,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("quantised", quantised_blocks, ["--vdevice", "h200", "--precision", "fp16"], "patch_quantised staged_conv_fp16 separable_conv"),
+    *((f"bytes_streamed_{kind}", lambda made=made: made.finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "streamed_conv_fp16") for kind, made in (("plain", bytes_test.pointwise("u8", 128)), ("again", bytes_test.again("s8", 6)))),
+    ("streamed", many_pixels, ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder), "--precision", "fp16"], "streamed_conv_fp16"),
     ("bytes_of_sums", lambda: bytes_test.residual("s8", 1, 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
     *((f"bytes_of_eights_{kind}", lambda kind=kind, kernel=kernel: bytes_test.concat(kind, (24, 40), kernel).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16") for kind, kernel in (("u8", 1), ("s8", 3))),
     ("bytes_of_tables", lambda: bytes_test.again("s8", 3).finished()[0], ["--vdevice", lambda tamp: bytes_test.few_sms(tamp.folder)], "staged_conv_fp16"),
