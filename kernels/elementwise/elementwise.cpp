@@ -140,10 +140,8 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
   for (const Sweep& sweep : sweeps) {
     const int64_t groups = groups_of(request.graph, sweep);
     int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));
-    // (A large copy has no more divisions in it than a chain whose rows lie in blocks, and loads more ahead.)
     const bool known = is_static(request.graph, sweep);
-    const bool copies = (!known || (sweep.loop.size() > 2 && !has_bytes(request.graph, sweep))) &&
-                        is_large_copy(request.graph, sweep, request.vdevice, per_rtask);
+    const bool copies = !known && is_large_copy(request.graph, sweep, request.vdevice, per_rtask);
     if (known && !copies) per_rtask = static_share(request.graph, sweep, request.vdevice, per_rtask);
     rkernel.phases.push_back(copies  ? copy_phase(request, sweep, per_rtask)
                              : known ? static_phase(request.graph, sweep, request.vdevice, per_rtask)

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "compiler/ir/fused.h"
+#include "compiler/ir/products.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/whole_chain.h"
 #include "kernels/product/numbers.cuh"
@@ -11,7 +12,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kMostPixels = 1 << 16;  // of a channel: sums of bytes stay below 2^24
+constexpr int64_t kMostSum = 1 << 24;  // of a channel: up to there sums of whole numbers are exact in any order
 
 // --- what there is to join ----------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Matcher {
     // Views in between leave images and channels as they are.
     const Shape& map = graph_.tensor(x).shape;
     const Shape& given = graph_.tensor(product.inputs[0]).shape;
-    if (given[0] != map[0] || given[1] != map[1] || map[2] * map[3] > kMostPixels) return std::nullopt;
+    if (given[0] != map[0] || given[1] != map[1]) return std::nullopt;
     match_end(match);
     return match;
   }
@@ -104,8 +105,9 @@ class Matcher {
   bool is_mean(const ROperator& rop) const {
     const auto* const reduce = std::get_if<Reduce>(&rop.attrs);
     const Tensor& map = graph_.tensor(rop.inputs[0]);
-    return reduce && reduce->kind == ReduceKind::mean && reduce->axes == std::vector<int64_t>{2, 3} && map.shape.size() == 4 &&
-           map.dtype == DType::f32 && holds_whole_numbers(graph_, rop.inputs[0]);
+    if (!reduce || reduce->kind != ReduceKind::mean || reduce->axes != std::vector<int64_t>{2, 3} || map.shape.size() != 4) return false;
+    const std::optional<WholeRange> range = whole_range(graph_, rop.inputs[0]);
+    return map.dtype == DType::f32 && range && map.shape[2] * map.shape[3] * std::max(-range->low, range->high) <= kMostSum;
   }
   // A product of rows, [N,C] or [N,C,1,1], with constant weights, that rounds or has no activation but relu.
   bool is_product(const ROperator& rop) const {

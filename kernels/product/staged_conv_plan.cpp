@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "kernels/args.h"
 #include "kernels/tile/product_phases.h"
 
@@ -14,12 +16,6 @@ constexpr Shape kShapes[] = {{1, 4, 1, 1},  {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
-}
-
-// Whether every pixel of the output reads one pixel of the input: no padding, neither in front (`pad`) nor behind.
-bool is_pointwise(const Product& p) {
-  const auto reaches_behind = [&](size_t d) { return (p.pixels[d + 1] - 1) * p.stride[d] >= p.in_extent[d]; };
-  return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0 && !reaches_behind(0) && !reaches_behind(1);
 }
 
 // Whether `count` steps along `inner` are one step along `outer`: in the boxes' tensor, output, residual and partial sums.
@@ -55,6 +51,11 @@ constexpr ConfigField<Config> kConfig[] = {{"precision", &Config::precision},
 }  // namespace
 
 std::span<const Shape> shapes() { return kShapes; }
+
+bool is_pointwise(const Product& p) {
+  const auto reaches_behind = [&](size_t d) { return (p.pixels[d + 1] - 1) * p.stride[d] >= p.in_extent[d]; };
+  return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0 && !reaches_behind(0) && !reaches_behind(1);
+}
 
 decltype(RKernel::config) to_config(const Config& c) { return kernels::to_config(c, kConfig); }
 Config config_of(const RKernel& rkernel) { return from_config(rkernel, kConfig); }
@@ -151,10 +152,15 @@ Grid grid_of(const Product& p) {
 }
 
 Groups groups_of(const Product& p, const Config& c) {
-  int64_t merged = 1;
   if (c.sums > 0) return {c.sums, ceil_div(p.groups, c.sums), p.in_channels * c.sums, p.channels * c.sums};
+  const int64_t cell = channels_of_box(p) / 8;  // channels in 16 bytes
+  const auto rank = [&](int64_t all) {
+    const bool begins_aligned = all == p.groups || all * p.in_channels % cell == 0;
+    return std::tuple(begins_aligned, all * p.channels % 4 == 0, all);
+  };
+  int64_t merged = 1;
   for (int64_t all = 2; all <= p.groups && all * p.in_channels <= channels_of_box(p); ++all) {
-    if (p.groups % all == 0) merged = all;
+    if (p.groups % all == 0 && rank(all) > rank(merged)) merged = all;
   }
   return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
 }

@@ -3,8 +3,9 @@
 //
 // Groups of fewer than 32 input channels (64 where inputs are narrow) are merged, several into one, with weights of zero where an output
 // does not belong to an input: a box has 32 (64) channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
-// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32; 55 groups of 8 in bytes, of
-// which a box has 128, become 5 merged groups of 88. Where sums of channels are
+// merged group makes NaN in the others.) As many are merged as divide the groups, begin at multiples of 16 bytes, leave whole vectors of
+// output channels, and fit a box. Example: 32 groups of 4 input channels become 4 merged groups of 32; 13 groups of 8 in bytes, of which a
+// box has 128, become one. Where sums of channels are
 // stored as well, as many groups as fill a shape are merged, and the last merged group may have fewer: 13 groups of 8 are 7 of 16.
 #pragma once
 
@@ -99,6 +100,9 @@ int64_t batch_of(const Config& c);  // steps
 std::optional<Product> by_pairs(const Product& product);
 
 // --- the product as boxes see it ---------------------------------------------------------------------------------------
+
+// Whether every pixel of the output reads one pixel of the input: no padding, neither in front (`pad`) nor behind.
+bool is_pointwise(const Product& p);
 
 // Output pixels as the tiles divide them, and the tensor that boxes are cut from.
 struct Grid {

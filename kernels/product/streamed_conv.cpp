@@ -135,7 +135,7 @@ struct Flat {
   int64_t in = 0, out = 0, residual = 0;
 };
 std::optional<Flat> flat_of(const Product& p) {
-  if (p.taps() != 1 || p.groups != 1 || p.stride[0] != 1 || p.stride[1] != 1 || p.pairs || p.depthwise) return std::nullopt;
+  if (!staged::is_pointwise(p) || p.groups != 1 || p.stride[0] != 1 || p.stride[1] != 1 || p.pairs || p.depthwise) return std::nullopt;
   const staged::Grid g = staged::grid_of(p);
   if (g.w != p.rows() || g.stride_w != 1 || g.stride_h != 1) return std::nullopt;
   return Flat{g.strides[1], g.out_strides[3], g.residual_strides[3]};
@@ -273,6 +273,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (precision != request.precision || (has_bytes(graph, *p) && !takes_bytes(request, *p))) return {};
   const int64_t whole = whole_of(request, *p, precision);
   if (request.rop.epilogue.sum && whole != rk::kWholeSums) return {};
+  // Bytes may begin at another number than 0, which only results that are scaled sums add.
+  if (p->residual.valid() && is_whole_byte(graph.tensor(p->residual).dtype) && whole != rk::kWholeSums) return {};
   if (requantised_of(graph, request.rop) && whole < rk::kWholeRow) return {};
   const Activation activation = staged::plain_product(graph, request.rop).epilogue.activation;
   if (whole < rk::kWholeResults && !is_clamp(activation) && !is_smooth(activation)) return {};

@@ -43,7 +43,7 @@ TEST_CASE("as many groups are merged as divide the groups and fit a box") {
                                        .pads_end = {1, 1},
                                        .group = groups}),
                             dtype, dtype);
-    const std::optional<kernels::Product> p = kernels::product_of(c.graph, c.graph.rops[0], kernels::Activations::narrow);
+    const std::optional<kernels::Product> p = kernels::product_of(c.graph, c.graph.rops[0], kernels::Activations::bytes);
     const kernels::staged::Groups found = kernels::staged::groups_of(*p, {});
     CHECK(found.merged * found.count == groups);
     CHECK(found.in_channels == found.merged * 8);
@@ -55,6 +55,8 @@ TEST_CASE("as many groups are merged as divide the groups and fit a box") {
   CHECK(merged(13, DType::f16) == 1);
   CHECK(merged(32, DType::f32) == 4);
   CHECK(merged(6, DType::f32) == 3);
+  CHECK(merged(13, DType::whole_u8) == 13);
+  CHECK(merged(26, DType::whole_u8) == 2);  // 13 of 8 channels would begin 8 bytes behind a multiple of 16
 }
 
 TEST_CASE("the sum of split k costs what its rows do") {

@@ -97,6 +97,12 @@ TEST_CASE("what cannot be streamed is not offered") {
   row.strides = {2, 2};
   CHECK(count(row) == 0);
   row = good;
+  row.in = {1, 16, 1, 256};  // one row, whose pixels begin in front of the map
+  row.pads_begin = row.pads_end = {0, 1};
+  CHECK(count(row) == 0);
+  row.pads_begin = {0, 0};  // or end behind it
+  CHECK(count(row) == 0);
+  row = good;
   row.in_lay = Lay::rows;
   CHECK(count(row) == 0);
 }
